@@ -18,12 +18,12 @@ pub mod phase {
     pub const EARLIER: u64 = 1 << 32;
 }
 
-/// What a touch means for its watch.
+/// Meaning of a touch for its watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TouchMeaning {
     /// It is the use: go to [`phase::USED`].
     Use,
-    /// It is the reuse: go where [`behind_reuse`] says.
+    /// The reuse: go where [`behind_reuse`] says.
     Reuse,
     /// The touch after a near reuse by another instruction: by the instruction of the use,
     /// it is as a use (go to [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
@@ -32,7 +32,7 @@ pub enum TouchMeaning {
     Again,
     /// Another thread came first after a near reuse, whose own distance stands: go to [`phase::DONE`].
     Forgone,
-    /// One of those that were known to come before the use: go to the phase given, and let it count.
+    /// A touch known to come before the use: go to the given phase, and let it count.
     Before(u64),
     /// Another thread came before the use: ignore it and stay armed.
     Early,
@@ -73,16 +73,16 @@ pub const NEAR_PAIR_NS: u64 = 200_000;
 ///
 /// After a stop, a thread finds its caches and translations cold, which makes short distances
 /// longer. The touch after a uniformly drawn one is uniformly drawn too, and so is the one after
-/// that: a later interval of the same word stands as well for all of them. It is taken where it is
-/// one between the same instructions: the next one where one instruction touches the word again and
-/// again, the next but one where two take turns, as where a loop loads a word and stores it.
+/// that: a later interval of the same word represents all of them as well. It is taken between the
+/// same instructions only: the next interval if one instruction touches the word again and again,
+/// the next but one if two take turns, as in a loop that loads a word and stores it.
 ///
-/// Watched uses are drawn among those that their window does not show reused, so this holds only
-/// where one instruction's uses of a word are all alike. Where two take turns,
-/// [`crate::record::WatchState::no_turns`] is for those whose window shows the using instruction at
-/// the word before (elements smaller than a word), and [`is_alike`] looks again. Of one instruction
-/// only those are looked at that have `no_turns`; all others are believed: in compressors they are
-/// drawn from the same many distances, and to take the longer of two makes them too long.
+/// Watched uses are drawn among those without a reuse in their window, so this holds only if one
+/// instruction's uses of a word are all alike. If two take turns,
+/// [`crate::record::WatchState::no_turns`] marks windows with the using instruction at the word
+/// before (elements smaller than a word), and [`is_alike`] decides. Of one instruction only
+/// intervals with `no_turns` are checked, and the rest are believed: in compressors they are drawn
+/// from the same many distances, and the longer of two would be too long.
 pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
         phase::NEAR
@@ -137,8 +137,8 @@ pub const fn signal_bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether the thread may be stopped with `signal`: nobody catches it, blocks it, or would lose a
-/// pending one.
+/// Whether the thread may be stopped with `signal`: not caught, not blocked, without a pending one
+/// to lose.
 pub const fn signal_is_free(signal: u32, handler: u64, blocked: u64, pending: u64) -> bool {
     handler_is_harmless(handler) && (blocked | pending) & signal_bit(signal) == 0
 }

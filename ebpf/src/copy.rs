@@ -167,7 +167,7 @@ pub fn put_word(at: u64, word: u64, to: *mut u8) {
     unsafe { to.add(at as usize).cast::<u64>().write_unaligned(word) };
 }
 
-/// The same value, of which the compiler knows nothing.
+/// The same value, hidden from the compiler.
 #[inline(always)]
 fn opaque(mut value: u64) -> u64 {
     // SAFETY: a register is moved to itself. (Without an instruction, two lines would claim the

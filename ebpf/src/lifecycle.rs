@@ -22,7 +22,7 @@ use crate::{
     task::Task,
 };
 
-/// Where an event has no other thread.
+/// For events without another thread.
 const NOBODY: Ids = Ids { tgid: 0, tid: 0 };
 
 /// `sched_process_fork(parent, child)`: runs in the parent, before the child runs.

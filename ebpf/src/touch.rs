@@ -166,8 +166,8 @@ fn done_with_use_ns(key: WatchKey) -> u64 {
     unsafe { if (*state).phase == phase::USED { (*state).used_ns } else { 0 } }
 }
 
-/// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such
-/// operation for BPF.)
+/// Replaces `*word` by `new` if it is `old`, atomically; returns the former value. (`core` has no
+/// such operation for BPF.)
 ///
 /// # Safety
 ///

@@ -18,7 +18,7 @@ pub struct Costs {
     pub functions: BTreeMap<(String, String), Vec<u64>>,
     /// Costs by function, file and line: of no object apart.
     pub lines: BTreeMap<(String, String, u64), Vec<u64>>,
-    /// Calls: caller, callee, count and what was spent below them.
+    /// Calls: caller, callee, count and inclusive cost.
     pub calls: BTreeMap<(String, String), (u64, Vec<u64>)>,
 }
 

@@ -1,9 +1,9 @@
-//! One trace of a running program with everything it leaves: the report, its profile, what it said.
+//! One trace of a running program with its results: report, profile, messages.
 //!
-//! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status
-//! 0, a profile that has the same ledger as the report, a ledger that balances, each unnamed frame
-//! with its reason. What only this or that program promises is the tests' business. A test whose
-//! result depends on times traces [`alone`], another one [`beside`] others.
+//! [`Live::trace`] panics if a common property of traces fails: exit status 0, equal ledgers in
+//! profile and report, a balanced ledger, a reason for each unnamed frame. Properties of single
+//! programs are the tests' own. A test that depends on times traces [`alone`], others [`beside`]
+//! others.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn lock_file() -> (File, PathBuf) {
 }
 
 impl Live {
-    /// Traces a process for so long, with more arguments where they are given.
+    /// Traces a process for this time, with further arguments if given.
     pub fn trace(pid: u32, seconds: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary directory: {e}"));
         let file = dir.path().join("t.locality");
@@ -102,7 +102,7 @@ impl Live {
         share(reused.map(|watch| watch.use_confirmed))
     }
 
-    /// Asserts that so large a share of the uses was confirmed, but for one: of few, one may be missed.
+    /// Asserts this share of confirmed uses, but for one: of few, one may be missed.
     pub fn assert_confirmed(&self, least: f64) {
         let one = 1.0 / self.profile.watches.len() as f64;
         assert!(self.confirmed() >= least - one, "only {} of the uses were confirmed", self.confirmed());

@@ -67,7 +67,7 @@ pub fn redis_server() -> Command {
     command
 }
 
-/// Runs the build commands in a directory of its own, which then gets its name at one stroke.
+/// Runs the build commands in a temporary directory, which then gets its name at once.
 fn compile(name: &str, dir: &Path) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +100,7 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
             })
             .collect();
         let mut command = Command::new(&words[0]);
-        // Go keeps what it compiles, where root may have no home.
+        // Go's cache, on machines without a home for root.
         command.env("GOCACHE", dir.join("go-cache")).env("GO111MODULE", "off");
         // What the runner of the tests sets changes the names that the compiler makes.
         command.env_remove("RUSTC_BOOTSTRAP");

@@ -95,7 +95,7 @@ impl Target {
         self.child.id()
     }
 
-    /// Its thread ids at this moment.
+    /// Its present thread ids.
     pub fn threads(&self) -> Vec<u32> {
         let entries = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten();
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -125,7 +125,7 @@ impl Target {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end and returns what it left; panics when it takes longer than `limit`.
+    /// Waits for its end and returns its results; panics after `limit`.
     pub fn finish(mut self, limit: Duration) -> Finished {
         let deadline = Instant::now() + limit;
         let status = loop {
@@ -151,7 +151,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // An earlier end is fine.
         drop(self.child.kill());
         drop(self.child.wait());
         self.end_overseer();

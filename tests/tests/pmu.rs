@@ -102,7 +102,7 @@ fn watched(object: &mut Object, ring: &mut Ring, run: impl FnOnce(&Word)) -> Vec
     watched_as(WatchState::default(), object, ring, run)
 }
 
-/// The same by a watch that begins so.
+/// The same by a watch in this initial phase.
 fn watched_as(
     state: WatchState,
     object: &mut Object,
@@ -162,7 +162,7 @@ fn behind_a_near_reuse_by_the_same_instruction_the_next_touch_is_told_too() {
     assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
     assert!(near.iter().all(|record| record.trap_ip == near[0].trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].enabled_ns));
-    // It spins for longer than what is near.
+    // It spins for longer than a near distance.
     let far = watched(&mut object, &mut ring, reads(5, Duration::from_nanos(2 * NEAR_NS)));
     assert_eq!(roles(&far), [touch::USE, touch::REUSE]);
 }
@@ -346,7 +346,7 @@ fn a_threads_own_counters_are_read_at_use_and_reuse() {
         // Starting a thread faults a few times by itself.
         assert!((ours..ours + 100).contains(&counted), "{counted} counted, {ours} made");
     }
-    // A place that another thread's counters have is refused to this one.
+    // A place of another thread's counters is refused to this one.
     let (at, theirs) = thread::spawn(|| {
         // SAFETY: as above.
         let tid = unsafe { libc::gettid() } as u32;

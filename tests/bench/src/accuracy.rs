@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
             native.add(&runs, ready)?;
             native.traced = self.trace(entry, recipe, native.once())?;
             native.add(&runs, ready)?;
-            // Last, because it says that the rest is there.
+            // Last, as a mark of completeness.
             let kept = native.json(&self.work(entry)?);
             std::fs::write(self.kept(entry, recipe, "native"), kept.to_string())?;
         }
@@ -356,8 +356,8 @@ impl<'a> Bench<'a> {
         shell::run(report.stdout(Stdio::null()))
     }
 
-    /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in
-    /// one process.
+    /// Traces the program while it repeats its work; returns its progress, if it repeats in one
+    /// process.
     fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Option<process::Progress>> {
         let seconds = self.options.seconds();
         // Traced, on a machine that does other things too, and with a start: three times as much

@@ -65,7 +65,7 @@ pub struct Options {
 struct Row {
     name: String,
     class: String,
-    /// Ways other than the flawed one, with their speed-ups.
+    /// Variants other than the flawed one, with their speed-ups.
     speedups: Vec<(String, f64)>,
     judged: Option<Judged>,
 }
@@ -259,8 +259,8 @@ impl Row {
 }
 
 impl Judged {
-    /// What the report advises, the predicted gain, whether that is right, what the trace cost, and its
-    /// longest stop.
+    /// The report's advice, the predicted gain, its correctness, the trace's cost, and the longest
+    /// stop.
     fn cells(&self, sound: bool) -> (String, String, String, String, String) {
         let given = &self.judgement.given;
         let told = match given.split_first() {

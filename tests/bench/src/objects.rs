@@ -48,7 +48,7 @@ pub struct Options {
     table: bool,
 }
 
-/// What a program reads from its standard input.
+/// Standard input of a program.
 enum Input {
     /// The text, again and again; it ends with its input.
     Text,
@@ -59,7 +59,7 @@ enum Input {
 }
 
 struct Program {
-    /// Its name, and that of its source package.
+    /// Its name, and its source package's.
     name: &'static str,
     package: &'static str,
     /// How to build it in the package's folder, with `$CFLAGS`.
@@ -81,7 +81,7 @@ const PROGRAMS: [Program; 7] = [
     Program {
         name: "gzip",
         package: "gzip",
-        // The distribution's patches are newer than what is generated from the files that they change.
+        // The distribution's patches are newer than the files generated from the patched ones.
         build: "./configure -q && make -s ACLOCAL=: AUTOCONF=: AUTOMAKE=: AUTOHEADER=: MAKEINFO=:",
         words: &["./gzip", "-c"],
         input: Input::Text,
@@ -301,7 +301,7 @@ fn formula(random: &mut Random, variables: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Fetches a source package and unpacks it; gives its folder.
+/// Fetches and unpacks a source package; returns its folder.
 fn fetch(package: &str, place: &Path) -> Result<PathBuf> {
     let apt = place.join("apt");
     std::fs::create_dir_all(apt.join("lists/partial"))?;

@@ -1,6 +1,6 @@
 //! The page that a child process and its parent share: how far the child is, and its current input.
 //!
-//! The input is written there before it is tried, so that the parent has it however the child ended.
+//! The input is written there before the attempt, so the parent has it after any end of the child.
 
 use std::fs::File;
 use std::io;
@@ -52,7 +52,7 @@ impl Shared {
         self.word(2)
     }
 
-    /// Sums that overflowed in a library, which wrap in releases.
+    /// Overflowing sums in a library, which wrap in releases.
     pub fn wrapped(&self) -> &AtomicU64 {
         self.word(4)
     }

@@ -76,7 +76,7 @@ impl Report<'_> {
                 self.per_second(lines.high * LINE),
                 share(&level.lost_share),
             )));
-            // What is lost below unknown callers is missing further out, so that row is never left out.
+            // Losses below unknown callers are missing further out, so the row is never left out.
             let functions = functions(&level.by_function, top);
             if !functions.is_empty() {
                 text.push(Text::Row(format!(
@@ -143,7 +143,7 @@ impl Report<'_> {
         )
     }
 
-    /// The data that it loads: objects with their parts.
+    /// Its loaded data: objects with their parts.
     fn data(&self, line: &LoadingLine) -> String {
         let mut names: Vec<String> = Vec::new();
         for (object, field, _) in line.objects.iter().filter(|(.., share)| *share >= SMALL).take(OBJECTS) {

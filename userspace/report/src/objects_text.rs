@@ -71,7 +71,7 @@ impl Text<'_> {
         misses.copied().unwrap_or(row.access_share)
     }
 
-    /// What that is a share of.
+    /// The whole of the share.
     fn what(&self) -> String {
         let Some(index) = self.objects.ranked_by else { return "accesses".to_owned() };
         match self.objects.levels.get(index) {
@@ -261,7 +261,7 @@ impl Text<'_> {
         }
     }
 
-    /// Who displaces whom.
+    /// Displacements between objects.
     pub fn conflicts(&self, top: usize) -> Vec<String> {
         let name = |id: ObjectId| self.object(id).map_or("unknown", |object| object.name.as_str());
         let pairs = self.objects.conflicts.iter().take(top).map(|pair| {

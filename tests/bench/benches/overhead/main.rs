@@ -36,7 +36,7 @@ use units::{PerUnit, Work, Worker};
 /// Length of a stretch.
 const STRETCH: Duration = Duration::from_secs(5);
 
-/// A program that works until it is killed.
+/// A program that works until killed.
 struct Program {
     name: &'static str,
     start: fn() -> Worker,
@@ -102,8 +102,8 @@ fn script(program: &str, option: &str, text: &str) -> Worker {
 }
 
 fn sqlite() -> Worker {
-    // A line of more than the pipe's size, so that one query is not taken before the one before it
-    // is answered.
+    // A line larger than the pipe, so that a query is not taken before the answer to the one
+    // before.
     let query = format!("{QUERY} --{}\n", "-".repeat(8192));
     let mut command = Command::new("sqlite3");
     command.args(["-batch", ":memory:"]);
@@ -208,7 +208,7 @@ fn measure(program: &Program, folder: &Path, options: &Options) {
     };
     let heap = options.heap.then(|| {
         let cost = median(own("/overhead/by_cause/heap"));
-        // A program that allocates nothing has no share.
+        // A program without allocations has no share.
         let seen =
             reports.iter().filter_map(|report| report.pointer("/objects_summary/heap/share_seen")?.as_f64());
         format!(" {cost:.2} % | {:.2} % |", median(seen) * 100.0)

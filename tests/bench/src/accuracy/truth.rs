@@ -53,7 +53,7 @@ pub struct Truth {
     pub leftover: f64,
 }
 
-/// The exact engine, and where its reports are stored.
+/// The exact engine, and the place of its stored reports.
 pub struct Exact<'a> {
     /// The tool.
     pub tool: &'a Path,
@@ -100,7 +100,7 @@ impl Exact<'_> {
         Ok((Some(one), self.report(entry.name, &ready(1 + entry.more)?, counts)?))
     }
 
-    /// Whether reports are stored, so that asking for them runs nothing.
+    /// Whether reports are stored, so that a request runs nothing.
     pub fn has(&self, entry: &Entry, ready: impl Fn(u32) -> Result<Ready>, counts: Counts) -> bool {
         let has = |repetitions| {
             let file = ready(repetitions).and_then(|ready| self.file(entry.name, &ready, counts));
@@ -265,7 +265,7 @@ fn counts(report: &Value, path: &str) -> BTreeMap<(u64, u64), f64> {
     bins.into_iter().flatten().filter_map(bin).collect()
 }
 
-/// b − a where that is positive, and the share of b's total that was negative.
+/// b − a if positive, and the negative share of b's total.
 fn subtract(a: &BTreeMap<(u64, u64), f64>, b: &BTreeMap<(u64, u64), f64>) -> (Vec<Bar>, f64) {
     let total: f64 = b.values().sum();
     let mut negative = 0.0;

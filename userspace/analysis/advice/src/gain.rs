@@ -48,7 +48,7 @@ pub enum Pattern {
     Strided,
     /// At places that no load decides.
     Random,
-    /// At a place that the load before decides, one of several chains that are followed side by side.
+    /// At a place decided by the load before, one of several chains followed side by side.
     Chains,
     /// At a place that the load before decides.
     Chased,
@@ -336,7 +336,7 @@ fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> Misses {
 /// Corrects where lines come from, in loops whose time says otherwise: where the lines at random
 /// places cost far less by the model than the loop waits, they come from further away.
 ///
-/// Reuses of data that a trace sees once do not tell which cache they miss; the time does.
+/// Reuses of data seen once in a trace do not show the missed cache; the time does.
 pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
     /// New lines of an execution that make an access one of far places.
     const NEW: f64 = 0.25;

@@ -1,10 +1,10 @@
 //! Time in the kernel, by what brings the program there: system calls by name, and page faults.
 //!
-//! The clock's ticks in user mode and in the kernel give the share; samples in the kernel say which
-//! system call it was, or that it was a page fault, and from where.
+//! The clock's ticks in user mode and in the kernel give the share; samples in the kernel give the
+//! system call or the page fault, and its place in the program.
 //!
-//! Sources of error: an interrupt looks like a page fault; faults of two places that are one page apart
-//! are those of the first one.
+//! Sources of error: an interrupt looks like a page fault; faults of two places one page apart
+//! count for the first place.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::{
     place, words,
 };
 
-/// Share of the time in the kernel from which faults account for it, and how much of it then.
+/// Share of the kernel time from which faults explain it, and the explained part.
 const MOSTLY: f64 = 0.6;
 const ALL: f64 = 0.95;
 /// Share of the time from which page faults are something to change.

@@ -1,9 +1,9 @@
 //! Loops in all windows: time, iterations, trips, and the accesses of each instruction.
 //!
-//! A sample stands for some CPU time, and its window for the accesses that the thread made at the
-//! sample's rate. The time of a loop is that of the samples whose windows begin in the loop; its
-//! iterations are those of all windows, each by the time that its window stands for. Cycles of an
-//! iteration are the quotient.
+//! A sample represents CPU time, and its window represents the thread's accesses at the sample's
+//! rate. The time of a loop is that of the samples whose windows begin in the loop. Its iterations
+//! are those of all windows, each weighted by the represented time. Cycles of an iteration are the
+//! quotient.
 //!
 //! Sources of error: a sample lies after the load that waited, sometimes after the loop; rates
 //! are means over milliseconds, so a window with several loops gives each the same speed.
@@ -139,7 +139,7 @@ pub struct Access {
     pub dependence: Dependence,
     /// Least and greatest value, and how many windows show values.
     pub values: Option<(i64, i64, u64)>,
-    /// Lines of the windows with most of them: how many, and the sets of two caches that they fall on.
+    /// Lines of the windows with most of them: their number, and the sets of two caches.
     pub sets: (u64, [u64; 2]),
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
@@ -573,8 +573,8 @@ pub(crate) fn estimate(value: f64, draws: &mut [f64], n: u64) -> Estimate {
     Estimate { value, low: at(0.025).min(value), high: at(0.975).max(value), n }
 }
 
-/// For each loop: time of all samples, of those in the loop, iterations, core cycles, and time of
-/// those in the loop whose windows show loops: iterations are known of these only.
+/// For each loop: time of all samples, of samples in the loop, iterations, core cycles, and time of
+/// samples in the loop whose windows show loops, the only ones with known iterations.
 fn sums(
     heres: &[Here],
     loops: usize,

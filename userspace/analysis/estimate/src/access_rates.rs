@@ -1,12 +1,12 @@
 //! Accesses per nanosecond along a run, and what follows from them: how many accesses a sample
 //! stands for, how many lie between two moments.
 //!
-//! A sample's rate is the one of its window. Between samples of a process the rate is taken to
-//! change evenly (trapezoid over CPU time) between means over neighbouring samples,
-//! whichever of its threads ran; only up to [`LOCAL_NS`] after a sample is it that sample's, or
-//! [`BRIEF_NS`] where the timing model alone tells it. What lies after a sample beyond that goes
-//! by the means of the others: a phase of a millisecond that it fell in says nothing of the tenth
-//! of a second after it. CPU time along a run is the sum of the samples' periods.
+//! A sample has the rate of its window. Between samples of a process, for any of its threads, the
+//! rate changes evenly (trapezoid over CPU time) between means over neighbouring samples. Only up
+//! to [`LOCAL_NS`] after a sample its own rate holds, or [`BRIEF_NS`] for a rate of the timing
+//! model alone. Beyond that the means of the others hold: a phase of a millisecond around a sample
+//! says nothing about the tenth of a second after it. CPU time along a run is the sum of the
+//! samples' periods.
 //!
 //! A sample without a rate borrows the median of the samples of its process with the same stack
 //! (three at least), else of its process, else of all. Without any rate a nanosecond counts as one
@@ -32,9 +32,9 @@ const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
 /// CPU time after a sample with the sample's own rate: its readings span as much.
 const LOCAL_NS: f64 = 1.5e6;
-/// The same where the timing model alone tells it: the earliest first reading is that long after
-/// the sample (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`), and where the thread is at
-/// other work by then, only the model is left.
+/// The same for the timing model alone: the earliest first reading comes this long after the sample
+/// (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`), and if the thread is at other
+/// work by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate without an interval, or of a borrowed rate: log standard deviation.
 const UNSURE: f64 = 0.2;

@@ -57,8 +57,8 @@ pub struct Followed {
     pub within: Option<(u64, u64)>,
     /// What the clock said of a reuse in an interval.
     pub measured: Option<Measured>,
-    /// Accesses were counted, by hardware counters, or by registers, where clock and rate only say
-    /// which of several numbers it is.
+    /// Accesses were counted by hardware counters, or by registers, with clock and rate only
+    /// choosing among several numbers.
     pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
@@ -335,8 +335,8 @@ impl Maker<'_> {
                         resolution: resolution_ns * rate,
                         scatter: self.profile.run.distance_scatter_ns.unwrap_or(0) as f64 * rate,
                         code: self.code.of(sample),
-                        // Of another word of the line the first touch is all that was measured, and
-                        // what a window excludes is not believed so far.
+                        // Of another word of the line only the first touch was measured, and the
+                        // window's exclusion is not believed as far.
                         is_warm: watch.address / 8 == word / 8
                             && at > shown.at as f64 + 1.0
                             && is_measured_again(watch, touch),
@@ -397,7 +397,7 @@ fn seen(used: &Use, granule: u32) -> Option<Seen> {
     used.seen.iter().find(|(bytes, _)| *bytes == granule).map(|(_, seen)| *seen)
 }
 
-/// How many granules' touches a use stands for whose word was drawn at random among those of its access.
+/// Granules' touches represented by a use whose word was drawn at random among those of its access.
 fn granules(access: &Access, address: u64, granule: u32) -> f64 {
     let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
     let words = (last / 8 - access.address / 8 + 1) as f64;

@@ -1,14 +1,13 @@
-//! Regions of code: code that runs together, as the program's windows show it, and for how long the
-//! program stays there.
+//! Regions of code: code that runs together in the program's windows, and the length of stays in
+//! it.
 //!
-//! A program that takes turns between several kinds of work within milliseconds is on average like
-//! none of them: what fills a cache in one never does in another. Samples are further apart than
-//! that, so time does not tell them apart; the code in their windows does, as Sherwood et al. tell
-//! the phases of a simulation apart by their blocks (2002, ASPLOS, "Automatically characterizing
-//! large scale program behavior", §4). A region grows from the code that is used most and belongs
-//! to none yet: windows that show it are its, then code that is used there for the most part, then
-//! windows that show such code for the most part, and so on. Code of one place in different call
-//! paths is distinguished.
+//! A program with several kinds of work in turns of milliseconds is on average like none of them:
+//! data that fills a cache in one never does in another. Samples are further apart, so time does
+//! not separate the kinds. The code in windows does, as Sherwood et al. separate phases of a
+//! simulation by their blocks (2002, ASPLOS, "Automatically characterizing large scale program
+//! behavior", §4). A region grows from the most used code without a region: first the windows that
+//! show this code, then code used mostly in these windows, then windows that show mostly such code,
+//! and so on. Code of one place in different call paths is distinguished.
 //!
 //! The length of stays follows from windows that show two regions, hence a departure from one. With
 //! n departures in `shown` accesses of windows, the geometric mean of a possible stay is shown /
@@ -16,9 +15,9 @@
 //! at least as long as the shown accesses, and at most as long as the samples of one region between
 //! those of others represent. All orders of magnitude between are tried.
 //!
-//! Sources of error: loops that take turns within a window are one region only if windows are long
-//! enough to show both; stays are taken to be exponential, all of one region alike. Threads that
-//! run at the same time do not take turns, so regions are found in processes of one thread alone.
+//! Sources of error: loops that alternate within a window are one region only if windows are long
+//! enough to show both; stays are taken as exponential, all of one region alike. Threads at the
+//! same time do not take turns, so regions are found in processes of one thread only.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,7 +25,7 @@ use locality_model::{FrameId, Profile};
 
 /// Frames of a call path, innermost first, by which code is distinguished.
 const FRAMES: usize = 3;
-/// Regions of a process beside that of the rest, at most: those of the code that is used most.
+/// Most regions of a process beside the rest: those of the most used code.
 const MOST: usize = 16;
 /// Alternations of gathering code and windows into a region.
 const ROUNDS: usize = 4;
@@ -93,8 +92,8 @@ impl Regions {
         Self { of: vec![0; samples], stays: vec![(f64::INFINITY, f64::INFINITY)] }
     }
 
-    /// Of one thread's samples in the order of time, each with the accesses that it stands for; of
-    /// at least so many samples each.
+    /// One thread's samples in the order of time, each with its represented accesses; at least a
+    /// given number of samples each.
     pub fn of(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Self {
         let one = Self::one(samples.len());
         if samples.len() < 2 * fewest {

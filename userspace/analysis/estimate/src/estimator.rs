@@ -172,8 +172,8 @@ impl BootstrapReplicate<'_> {
 }
 
 impl<'a> Study<'a> {
-    /// `stretch_of` tells for each subject the stretch of the run that it belongs to, `horizons` as
-    /// many as there are.
+    /// `stretch_of` gives the stretch of the run for each subject, `horizons` has an entry for each
+    /// stretch.
     pub fn new(subjects: &'a [Subject], stretch_of: Vec<usize>, horizons: Vec<Option<f64>>) -> Self {
         let mut contexts: BTreeMap<ContextId, Evidence> = BTreeMap::new();
         for subject in subjects {

@@ -1,17 +1,16 @@
 //! Reuses with an imprecise distance by the clock: they trapped within a few costs of a trap.
 //!
-//! A trap costs what the program needs for tens of thousands of accesses; what is taken off a
-//! measured time for it is wrong by a part of that, and caches that the stop left cold make it
-//! longer ([`Measured`]). A distance below [`RESOLUTIONS`] resolutions is therefore an interval,
-//! from what the window showed to the longest that may have been measured so, with the likelihood
-//! of the measured value at each place in it. Where it was also follows from the exact distances of
-//! other uses, whose windows were longer, and by the other measured ones: the nonparametric maximum
-//! likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B 38(3), eq. 3.5–3.7; Efron
-//! 1967 for the censored), by context. Each round spreads a reuse over its interval as its
-//! context's curve has it, and fits the curve to all of them again. It starts from what windows
-//! showed of the context, a little of what they showed of all contexts, and the log-uniform: as
-//! much as the windows left open beyond their ends, a trace elsewhere. It decides alone where no
-//! window tells.
+//! A trap takes the time of tens of thousands of accesses. The correction for it is wrong by a part
+//! of the time, and caches left cold by the stop add to it ([`Measured`]). A distance below
+//! [`RESOLUTIONS`] resolutions is therefore an interval, from the window's end to the longest
+//! possible distance, with the likelihood of the measured value at each place in it. The exact
+//! distances of other uses, with longer windows, and the other intervals give further evidence: the
+//! nonparametric maximum likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B
+//! 38(3), eq. 3.5–3.7; Efron 1967 for the censored), by context. Each round spreads a reuse over
+//! its interval by its context's curve, and fits the curve to all of them again. The start is the
+//! windows' distribution of the context, a little of the windows' distribution of all contexts, and
+//! the log-uniform: as much as the windows left open beyond their ends, a trace elsewhere. The
+//! log-uniform decides alone without windows.
 //!
 //! Sources of error: the likelihood prefers the few places where exact distances were seen to the
 //! many where none was; a start that is too thin is found in [`ROUNDS`] rounds only in part; where
@@ -31,7 +30,7 @@ pub const RESOLUTIONS: f64 = 6.0;
 /// Rounds of self-consistency at most; they end when no spread changes by more than [`STILL`] in all.
 pub const ROUNDS: usize = 40;
 const STILL: f64 = 1e-3;
-/// What windows leave open is at first taken to be spread evenly over so many e-foldings beyond them.
+/// The part left open by windows is at first spread evenly over a number of e-foldings beyond them.
 const FOLDINGS: f64 = 10.0;
 /// How much the start believes other contexts, and squared how much the log-uniform.
 const THIN: f64 = 0.03;
@@ -283,7 +282,8 @@ fn heard(one: &IntervalCensored) -> Vec<f64> {
     bins(one).map(of).collect()
 }
 
-/// Over the interval in proportion to a density and what was heard; log-uniform where that is 0 everywhere.
+/// Over the interval in proportion to a density and the likelihood; log-uniform if that is 0
+/// everywhere.
 fn spread(
     one: &IntervalCensored,
     heard: &[f64],

@@ -37,7 +37,7 @@ const REPLICATES: usize = 400;
 const SEED: u64 = 0x10CA_1177;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// Below this, min and max are all that can be said about a quantile: six values bracket the median
+/// Below this number, a quantile's interval is minimum to maximum: six values bracket the median
 /// with 97 %.
 const FEWEST_FOR_QUANTILES: usize = 6;
 

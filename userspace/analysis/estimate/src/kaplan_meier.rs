@@ -5,15 +5,15 @@
 //! to the distance to which it was seen. Reuses at a distance come before those that were only seen
 //! up to it.
 //!
-//! A use that was chosen for a watch among k open ones of its window stands, beyond the window, for
-//! the k: it leaves with its weight where the window ends and enters again with w / p_choice
-//! (inverse probability of censoring: Robins & Finkelstein 2000, Biometrics 56(3)). Else windows
-//! with few open uses would outweigh those with many.
+//! A use chosen for a watch among k open ones of its window represents the k beyond the window: it
+//! leaves with its weight at the window's end and enters again with w / p_choice (inverse
+//! probability of censoring: Robins & Finkelstein 2000, Biometrics 56(3)). Otherwise windows with
+//! few open uses would outweigh those with many.
 //!
 //! The sum over contexts is taken by redistribution to the right (Efron 1967, Berkeley Symposium 4,
-//! §7): what was seen stays where it was seen, and the weight of each censored use moves on along
-//! its context's curve. That is the same as the product for one context, and keeps apart what
-//! belongs to which stretch of the run.
+//! §7): observations stay at their place, and the weight of each censored use moves on along its
+//! context's curve. This equals the product for one context, and separates the stretches of the
+//! run.
 //!
 //! Distances are on the fine scale of `mrc::scale` (exact below 128, else to 1.6 %).
 

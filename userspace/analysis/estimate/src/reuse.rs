@@ -480,10 +480,9 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Granules that are in use at a moment of the run, between their first touch and their last,
-    /// in the mean: each access of such a granule stands for the time until its next one. As many
-    /// as were touched in all, if all are used throughout, never more; few where far reuses are
-    /// rare.
+    /// Mean number of granules in use at a moment of the run, between their first and last touch:
+    /// each access of such a granule represents the time until its next one. As many as all touched
+    /// granules if all are used throughout, never more; few if far reuses are rare.
     fn lived(&self, whole: &WeightedHistogram) -> f64 {
         let accesses = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
         let middle = |at: usize| (scale::low(at) as f64 + scale::low(at + 1) as f64 - 1.0) / 2.0;
@@ -612,7 +611,7 @@ impl<'a> Case<'a> {
         Estimate { low, high, ..of_share }
     }
 
-    /// Powers of two from one granule to the first that only misses cold, this machine's caches,
+    /// Powers of two from one granule to the first with cold misses only, this machine's caches,
     /// and the fixed sizes.
     fn sizes(&self, stack: &Distances) -> Vec<(u64, Option<u8>)> {
         let granule = u64::from(self.granule);

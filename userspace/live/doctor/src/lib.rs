@@ -1,5 +1,5 @@
-//! What this machine can do for a trace, what is missing, what follows from that, and the command
-//! that mends it.
+//! Abilities of this machine for a trace, missing ones with their consequences, and the command
+//! that helps.
 //!
 //! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program.
 //! What can be tried is tried (the eBPF object is loaded, the clock runs, a child of our own is
@@ -32,7 +32,7 @@ use locality_kernel::{btf, rights::Rights};
 
 pub use text::{Style, print_text};
 
-/// Everything that was found. Serialises to one JSON object:
+/// All findings. Serialises to one JSON object:
 ///
 /// ```json
 /// {"schema": "locality-doctor/1", "possible": true,
@@ -64,16 +64,16 @@ impl Report {
     }
 }
 
-/// What was found about one process.
+/// Findings about one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
     /// As it was named.
     pub pid: u32,
-    /// Its command line; empty when there is no such process.
+    /// Its command line; empty without such a process.
     pub command: String,
-    /// What can be done with it.
+    /// Possible measurements.
     pub checks: Vec<Check>,
-    /// What a trace of it makes visible to it and to others.
+    /// Effects of a trace that the process and other programs notice.
     pub notes: Vec<String>,
 }
 
@@ -88,10 +88,10 @@ pub struct Check {
     pub state: State,
     /// What was found, in a few words.
     pub found: String,
-    /// What follows for the user; `None` when all is well.
+    /// Consequence for the user; `None` if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consequence: Option<String>,
-    /// The command that mends it, where there is one.
+    /// The command that helps, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! An ELF file as this crate needs it: code bytes, where its debug sections lie, which symbol or
-//! variable address a slot of the global offset table holds, the size of its thread-local block.
+//! The needed parts of an ELF file: code bytes, places of its debug sections, symbol or variable of
+//! each slot of the global offset table, size of its thread-local block.
 //!
 //! Nothing here trusts the file: what lies out of bounds is absent. x86-64 little-endian only.
 //! Separate debug files are looked up by build id in the usual place. Limit: a file that is

@@ -240,8 +240,8 @@ impl<'a> Resolver<'a> {
         (!found.is_empty() && found.iter().all(foreign)).then_some(found)
     }
 
-    /// What a pointer points at that is known by who holds it only: the result of a call, an
-    /// argument of unknown origin.
+    /// Target of a pointer known by its owner only: the result of a call, an argument of unknown
+    /// origin.
     fn held(&mut self, depth: usize, base: BaseAt) -> BTreeSet<Target> {
         let Some(function) = self.path.get(depth).map(|frame| frame.function.clone()) else {
             return unknown(Reason::UnknownPointer);

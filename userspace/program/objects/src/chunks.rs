@@ -122,8 +122,8 @@ impl Resolver {
     }
 }
 
-/// The first chunk of a heap of another arena than the main one (`struct heap_info`, whose first
-/// word is the arena's address), where a mapping is such a heap.
+/// The first chunk of a heap of a secondary arena (`struct heap_info`, whose first word is the
+/// arena's address), if a mapping is such a heap.
 fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
     let arena = if start.is_multiple_of(HEAP_ALIGN) { memory.word(start)? } else { return None };
     let header = arena % HEAP_ALIGN;

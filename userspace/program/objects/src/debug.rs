@@ -1,6 +1,6 @@
-//! The index over a module's DWARF: which units there are, where variables and functions lie. One
-//! pass over the entries, made when the first address of the module asks for it; the entries
-//! themselves are read again when one is needed.
+//! The index over a module's DWARF: units, variables and functions with their places. Made in one
+//! pass over the entries, at the first question about the module; single entries are read again
+//! when needed.
 //!
 //! A unit that cannot be read is skipped and counted. Units whose entries lie elsewhere (split
 //! DWARF) are counted too.
@@ -122,7 +122,7 @@ impl Debug {
     }
 }
 
-/// A Fortran common block: its members are its fields, and the first one's place is its own.
+/// A Fortran common block: its members are its fields, and the first member's place is its own.
 struct CommonBlock {
     depth: isize,
     die: Die,
@@ -311,7 +311,7 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// The address that an expression without any state names, and whether it is an offset in the
+/// The address named by an expression without any state, and whether it is an offset in the
 /// thread-local segment.
 pub(crate) fn fixed_place(
     dwarf: &Dwarf<Slice<'_>>,

@@ -1,8 +1,8 @@
 //! Data in an ELF file: segments, sections, data symbols, the thread-local segment, and the
 //! position of its DWARF.
 //!
-//! Names stay in the file. Nothing here trusts it: what lies out of bounds is absence. A section
-//! that cannot be decompressed is reported in [`DataElf::trouble`].
+//! Names stay in the file, which is not trusted: data out of bounds is absent. A section without
+//! successful decompression is reported in [`DataElf::trouble`].
 
 use std::ops::Range;
 
@@ -178,8 +178,8 @@ impl DataElf {
         })
     }
 
-    /// Offset in the thread-local segment of what DWARF says lies there: in split DWARF gcc 12
-    /// writes the address that it is copied from.
+    /// Offset in the thread-local segment of a DWARF address: in split DWARF gcc 12 writes the
+    /// address of the initial copy.
     pub(crate) fn thread_local_offset(&self, said: u64) -> u64 {
         let Some(tls) = self.tls.filter(|tls| said >= tls.bytes) else { return said };
         said.checked_sub(tls.address).filter(|offset| *offset < tls.bytes).unwrap_or(said)

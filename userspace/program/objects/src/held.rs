@@ -40,8 +40,8 @@ enum Found {
 /// the outermost frame first.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPointers {
-    /// The stop that they were read at: its innermost frame's stack pointer and instruction, and
-    /// the registers.
+    /// The stop of their reading: its innermost frame's stack pointer and instruction, and the
+    /// registers.
     of: Option<StackFrame>,
     pub(crate) pointers: Vec<HeldPointer>,
 }

@@ -283,7 +283,7 @@ impl Resolver {
         Some(Block { start, bytes: next - start, target, is_mapping: false, is_whole: false })
     }
 
-    /// Keeps what leads to a block with a mapping of its own, and gives it the name.
+    /// Remembers the pointers to a block with its own mapping, and gives it the name.
     fn stands(&mut self, bounds: Bounds, lead: Option<(u64, u32, bool)>) {
         let Some(lead) = lead else { return };
         let before = self.inferred.standing.insert((bounds.start, bounds.bytes), lead);
@@ -378,7 +378,7 @@ impl Resolver {
         target.is_some_and(|target| target.hops == 0 && !target.object.name.contains(['[', '*']))
     }
 
-    /// Where a variable leads to the start of the next mapping after this one, at the latest the end.
+    /// Start of the next mapping after this one that a variable leads to, at the latest the end.
     fn next_mapping(&self, start: u64, end: u64) -> u64 {
         let behind = self.inferred.known.partition_point(|known| known.value <= start);
         let next = self.inferred.known.get(behind..).unwrap_or_default().iter().take(MAX_NEIGHBOURS);

@@ -1,7 +1,7 @@
 //! How a struct lies in memory (pahole's view). What another layout would save: `locality_findings`.
 //!
-//! Nested structs are taken apart; arrays in a struct are one field, so are unions, and bit-fields
-//! that share bytes.
+//! Nested structs are taken apart; arrays in a struct are one field, and so are unions and
+//! bit-fields with a common byte.
 
 use std::sync::Arc;
 

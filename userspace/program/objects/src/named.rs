@@ -41,13 +41,13 @@ impl fmt::Display for Kind {
 }
 
 /// Distinguishes objects of one [`crate::Resolver`]: equal for every access to the same variable,
-/// or to heap blocks of one allocation site; a stack variable is one object whatever frame of the
-/// function it lies in.
+/// or to heap blocks of one allocation site; a stack variable is one object in all frames of its
+/// function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u32);
 
-/// A type of one [`crate::Resolver`]. Types of several modules and compilation units with the same
-/// name, size and declaration are one.
+/// A type of one [`crate::Resolver`]. Types of several modules and units with equal name, size and
+/// declaration are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
@@ -68,9 +68,8 @@ pub struct Object {
     /// Its storage.
     pub kind: Kind,
     /// The variable's name, qualified and demangled (`ns::Grid::count`); `main [stack]` for a place
-    /// in a frame that no variable covers; a section (`[.rodata]`), a path, or a mapping in
-    /// brackets where there is no variable. A heap block that nothing names yet is `[heap]`:
-    /// whoever knows its allocation site names it.
+    /// in a frame without a variable; a section (`[.rodata]`), a path, or a mapping in brackets
+    /// without a variable. An unnamed heap block is `[heap]` until its allocation site names it.
     pub name: Arc<str>,
     /// The function of a stack variable or function-local static.
     pub function: Option<Arc<str>>,
@@ -79,8 +78,8 @@ pub struct Object {
     pub type_name: Option<Arc<str>>,
     /// Of a variable its type; of a heap block the type of its elements.
     pub ty: Option<TypeId>,
-    /// Path of the module that has the variable, as the process sees it; a stack variable's is its
-    /// function's.
+    /// Path of the variable's module, as the process sees it; of a stack variable, of its
+    /// function's module.
     pub module: Option<Arc<str>>,
     /// Place of the declaration in the source.
     pub declared: Option<Declared>,

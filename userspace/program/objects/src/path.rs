@@ -1,8 +1,8 @@
 //! From an offset in a type to the field that lies there.
 //!
-//! An address has no width: where several members share its byte (unions, bit-fields, variants of a
-//! Rust enum) all of them are named, `(a|b)`, and the descent ends there. Of variants only those
-//! count that have data at the byte.
+//! An address has no width: if several members share its byte (unions, bit-fields, variants of a
+//! Rust enum), all of them are named, `(a|b)`, and the descent ends there. Only variants with data
+//! at the byte count.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -133,8 +133,8 @@ fn several(types: &Types, members: &[Member], at: u64) -> String {
     format!("{}{more}", names.join("|"))
 }
 
-/// Walks from `ty` to the field at `offset`; `visit` sees each step with the offset (all indices 0)
-/// where it arrives.
+/// Walks from `ty` to the field at `offset`; `visit` sees each step with its offset (all indices
+/// 0).
 fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_>, u64)) -> Option<Leaf> {
     let (mut at, mut rest, mut base) = (ty, offset, 0u64);
     for level in 0..MAX_LEVELS {

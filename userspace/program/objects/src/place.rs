@@ -1,6 +1,7 @@
 //! Input of a [`crate::Resolver`] about a sample beside its address.
 //!
-//! Traits, so that tests and profiles can stand in for a live process; [`ProcessMemory`] is the live one.
+//! Traits, to let tests and profiles stand in for a live process; [`ProcessMemory`] is the live
+//! one.
 
 use std::fmt;
 use std::fs::File;

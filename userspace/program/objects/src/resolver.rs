@@ -1,9 +1,9 @@
 //! The resolver: from an address and where it was accessed to the object, by the rules of the address space.
 //!
-//! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local
-//! blocks is thread-local; what lies in a frame, or in a mapping that is a stack, is a stack
-//! variable; then recorded heap blocks; then the mapping itself. An address of another thread's
-//! stack is named as such where the caller knows that stack, else by its mapping.
+//! Order: addresses in a loaded module are static variables; addresses in the thread's thread-local
+//! blocks are thread-local; addresses in a frame, or in a stack's mapping, are stack variables;
+//! then recorded heap blocks; then the mapping itself. An address of another thread's stack is
+//! named as such if the caller knows the stack, else by its mapping.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,7 +25,7 @@ use crate::stack::Stacks;
 use crate::tls::Threads;
 use crate::types::Types;
 
-/// Accesses to a site's blocks after which a pointer into one has to do for its name.
+/// Accesses to a site's blocks after which a pointer into one suffices for its name.
 const PATIENCE: u32 = 64;
 
 /// Names the objects of one process. Reads files of the process's modules when the first address
@@ -91,9 +91,9 @@ impl Resolver {
         Ok(this)
     }
 
-    /// Reads the mappings again, for instance after the process has unmapped or executed something;
-    /// addresses outside of the known mappings do this on their own. True when they were read (they
-    /// are not when that was done a moment ago).
+    /// Reads the mappings again, for instance after an unmapping or an exec; addresses outside of
+    /// the known mappings do this on their own. True after a reading (none follows right after
+    /// another).
     pub fn refresh(&mut self) -> io::Result<bool> {
         let read = self.processes.refresh(self.pid);
         // Another user may have caused the reading.
@@ -161,7 +161,7 @@ impl Resolver {
         self.fields.at(&self.types, ty, repeated, offset)
     }
 
-    /// What could not be read of the debug information of the modules that were needed so far, by path.
+    /// Unreadable debug information of the modules needed so far, by path.
     pub fn debug_faults(&self) -> Vec<(Arc<str>, DebugFaults)> {
         let indexed = self.space.modules.iter().filter_map(|module| Some((module, module.debug()?)));
         indexed.map(|(module, debug)| (Arc::clone(&module.path), debug.faults)).collect()

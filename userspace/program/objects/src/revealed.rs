@@ -1,10 +1,10 @@
-//! Names for heap blocks that no record and no pointer names: by the type that an access to them reveals.
+//! Names for heap blocks without a record and a pointer: by the type that an access reveals.
 //!
-//! Whoever follows pointers through the machine code (`locality-approximate`) tells the type; here
-//! it becomes an object and a field. A structure is one object, whatever blocks it lies in; any other
-//! block has the type by which it is accessed most, a large one also the variable's name. An access
-//! that takes a value of another size or kind than the pointer's type tells nothing. Marked as
-//! inferred: what was stored in the block may be something else.
+//! `locality-approximate` follows pointers through the machine code and finds the type; here it
+//! becomes an object and a field. A structure is one object in all its blocks. Other blocks have
+//! their most frequent type, and large ones also the variable's name. An access with a value of
+//! another size or kind than the pointer's type shows nothing. Marked as inferred, since the block
+//! may contain other data.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -70,8 +70,8 @@ struct Said {
 }
 
 impl Resolver {
-    /// True for an answer that is memory of an allocator, or may be, of which neither a record nor
-    /// a pointer tells what it holds.
+    /// True for an answer that may be memory of an allocator, without a record or a pointer for its
+    /// content.
     pub fn is_nameless_block(&mut self, address: u64, named: &Named) -> bool {
         let Object { kind, ty, site, unknown, .. } = &*named.object;
         let nameless = ty.is_none() && site.is_none() && unknown.is_some();

@@ -58,8 +58,8 @@ pub(crate) enum Anchor {
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) anchor: Anchor,
-    /// Its place is not relative to the anchor but from the word at this offset from it: arrays whose
-    /// length only the running program knows.
+    /// Its place is relative to the word at this offset from the anchor: arrays with a length known
+    /// at run time only.
     pub(crate) slot: Option<i64>,
     pub(crate) start: i64,
     /// 0 where only the running program knows.
@@ -71,8 +71,8 @@ pub(crate) struct Local {
     pub(crate) object: Arc<Object>,
 }
 
-/// A variable that lies in a register, or that only the registers lead to: its place is evaluated
-/// for each frame.
+/// A variable in a register, or reached through registers only: its place is evaluated for each
+/// frame.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) expression: Code,

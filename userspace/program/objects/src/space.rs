@@ -1,5 +1,5 @@
-//! The address space of the process, mapping by mapping: which belong to loaded modules, and what
-//! the others are.
+//! The address space of the process, mapping by mapping: those of loaded modules, and the kind of
+//! the rest.
 //!
 //! A mapping belongs to a module when the loader put it where the module's segments say, relative
 //! to its code; the same file mapped by the program itself as data is a file. Zero-filled memory
@@ -163,7 +163,7 @@ impl Space {
         let near = self.regions.iter().enumerate().filter(|(other, region)| {
             other.abs_diff(index) <= MAX_NEAR && (region.mapping.device, region.mapping.inode) == key
         });
-        // A file without code is a module when it lies as a loader would put it, its header first.
+        // A file without code is a module if it lies as a loader would put it, its header first.
         let mut bases: Vec<(usize, u64)> = near
             .filter(|(_, region)| region.mapping.executable || !elf.has_code() && region.mapping.offset == 0)
             .filter_map(|(other, region)| {
@@ -191,8 +191,8 @@ impl Space {
         })
     }
 
-    /// True for a mapping of a file that is no module's as far as is known: it may be a library's
-    /// that had been mapped whole, for its segments to be mapped over it.
+    /// True for a mapping of a file without a known module: it may be a library's first mapping of
+    /// the whole file, before the segments.
     pub(crate) fn may_be_loading(&self, index: usize) -> bool {
         let region = self.regions.get(index);
         region.is_some_and(|region| region.mapping.inode != 0 && !matches!(region.slot, Slot::Module(_)))

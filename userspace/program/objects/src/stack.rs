@@ -1,8 +1,8 @@
 //! Addresses on a thread's stack: the frame, and its variable.
 //!
 //! A frame reaches from its stack pointer (the innermost: from the red zone below it, AMD64
-//! supplement §3.2.2) to its canonical frame address. What lies in a frame may also be an argument
-//! that it passes to the frame it called.
+//! supplement §3.2.2) to its canonical frame address. Data in a frame may also be an argument for
+//! the called frame.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl Resolver {
     }
 }
 
-/// The variable whose place contains the address and begins at `lowest` or above it, and the offset in it.
+/// The variable around the address with a start at `lowest` or above, and the offset in it.
 fn covering<'s>(
     scope: &'s Scope,
     frame: &StackFrame,

@@ -1,5 +1,5 @@
-//! Reads DWARF types into the graph of [`crate::types`]: what a variable's type contains by value
-//! is read with it, what it points to when somebody asks.
+//! Reads DWARF types into the graph of [`crate::types`]: types contained by value with the
+//! variable's, types of pointers' targets on request.
 //!
 //! Source: DWARF 5, §5. Qualifiers are left out, so `const cell` and `cell` are one type. A struct
 //! that a unit only declares is looked for by name in the module's other units. Sizes that depend

@@ -1,5 +1,5 @@
-//! Types as a small graph of our own: what a variable's type contains by value is in it, what it
-//! points to is named by its entry and read when somebody asks ([`crate::type_reader`]).
+//! Types as a small graph: types contained by value are in it, types of pointers' targets are named
+//! by their entry and read on request ([`crate::type_reader`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -115,7 +115,8 @@ impl Types {
         self.push(ty)
     }
 
-    /// Adds a record, or finds the same one from another unit. `signatures` tell apart what members point to.
+    /// Adds a record, or finds the equal one from another unit. `signatures` separate targets of
+    /// members.
     pub(crate) fn add_record(&mut self, ty: Type, signatures: &[u64]) -> TypeId {
         let Shape::Record { members, .. } = &ty.shape else { return self.push(ty) };
         let member = |(m, signature): (&Member, &u64)| (Arc::clone(&m.name), m.offset, m.bytes, *signature);

@@ -58,8 +58,8 @@ impl Described {
         self.name.as_deref().is_some_and(|name| parallel_region(name).is_some())
     }
 
-    /// The name of a parallel region of a module, which the compiler made one: by its function and
-    /// first line. `None` for every other function.
+    /// The name of a compiler-made parallel region of a module: by its function and first line.
+    /// `None` for other functions.
     pub(crate) fn region(&self, session: &Session<'_>, file: &ModuleFile, at: Function) -> Option<String> {
         let function = self.name.as_deref().and_then(parallel_region)?;
         let place = self.declared.clone().or_else(|| session.line_at(at));
@@ -88,7 +88,8 @@ impl Described {
     }
 }
 
-/// The members of a Fortran common block as one record: the block is an object, its variables are its fields.
+/// The members of a Fortran common block as one record: the block is an object, its variables are
+/// its fields.
 pub(crate) fn common_block(
     reader: &mut TypeReader<'_, '_>,
     die: Die,

@@ -248,8 +248,7 @@ impl ModuleFile {
     }
 }
 
-/// The opened modules by file, and the path by which the process knows it; each with the number of the
-/// question that asked for it last.
+/// The opened modules by file, with the process's path; each with the number of its last question.
 #[derive(Debug, Default)]
 struct OpenModules {
     by_file: HashMap<(FileKey, String), (Arc<Module>, u64)>,
@@ -330,9 +329,9 @@ impl Modules {
         Self { open: Mutex::default(), reader: Some(Mutex::new(reader)) }
     }
 
-    /// Closes what no process and no symbolizer uses any more, but for the spare ones. A module whose
-    /// debug information was not looked for is closed: the root directory to look in is that of a
-    /// process that has ended.
+    /// Closes modules without a using process or symbolizer, except for the spare ones. A module
+    /// whose debug information was not searched for is closed, because the search needs the root
+    /// directory of a living process.
     pub(crate) fn close_unused(&self) {
         let mut open_modules = self.lock();
         let OpenModules { by_file, by_mapping, .. } = &mut *open_modules;
@@ -387,9 +386,9 @@ fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
     Ok((file, path))
 }
 
-/// The path by which the process's own program was started, where that is a link to the mapped
-/// file: Debian's `redis-server` is one to `redis-check-rdb`, and does what the first name says.
-/// `None` for libraries, and where the mapped path is the one.
+/// The path by which the process's own program was started, if a link to the mapped file: Debian's
+/// `redis-server` is a link to `redis-check-rdb`, and the first name decides about its work. `None`
+/// for libraries, and for an equal path.
 fn started_as(pid: u32, mapped: &str, file: &Metadata) -> Option<String> {
     let same = |metadata: &Metadata| (metadata.dev(), metadata.ino()) == (file.dev(), file.ino());
     if !std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|program| same(&program)) {

@@ -3,7 +3,7 @@
 //!
 //! A path is first opened without its file (`O_PATH`, open(2)), which neither waits for the other
 //! end of a FIFO nor starts a device. Only a regular file is then opened for reading, through its
-//! descriptor, so that nothing can take its place in between.
+//! descriptor, so it cannot be exchanged in between.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};

@@ -1,14 +1,14 @@
 //! What is known of the traced processes: mappings, and the modules that addresses fell in.
 //!
-//! A snapshot that outlives the process: modules stay open, and mappings that vanish (unload, exec,
-//! exit) are remembered where an address was once seen in them. It never stops, writes or traces a
-//! process; it only reads `/proc`. Limit: a module that is unloaded and replaced by another one at
-//! the same address between two readings of the maps is taken for the old one until
-//! [`Processes::refresh`] is called.
+//! A snapshot that outlives the process: modules stay open, and vanished mappings (unload, exec,
+//! exit) are remembered if an address was seen in them. The process is never stopped, written or
+//! traced; only `/proc` is read. Limit: a module replaced by another one at the same address
+//! between two readings of the maps is taken for the old one until a call of
+//! [`Processes::refresh`].
 //!
-//! What another program has mapped is never taken for what the one from before had: until
-//! [`Processes::exec`] says so, the snapshot stays as it was. Not where the process may not be
-//! inspected, nor for a child that still shares its parent's memory (vfork).
+//! Mappings of a new program are never taken for the old program's: until a call of
+//! [`Processes::exec`] the snapshot stays as before. Exceptions: a process that may not be
+//! inspected, and a child that still shares its parent's memory (vfork).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -52,9 +52,9 @@ impl Processes {
         Self::default()
     }
 
-    /// Knows no process yet. Names and debug information of files are read by a process of its own,
-    /// whose death costs nothing but the names in the file that it read. The thread that first asks
-    /// for a name must outlive all asking.
+    /// Knows no process yet. Names and debug information of files are read by a separate process,
+    /// whose death costs the names of the file being read. The thread of the first question must
+    /// outlive all questions.
     pub fn isolated(settings: Isolation) -> Self {
         let modules = Arc::new(Modules::isolated(Client::new(settings)));
         Self { processes: Arc::default(), modules }
@@ -65,9 +65,9 @@ impl Processes {
         Some(self.modules.reader.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a snapshot of the mappings. What was known under this process id before is forgotten,
-    /// so call it once per process, and make its [`crate::Unwinder`] after it. Fails when the
-    /// process does not exist or may not be inspected.
+    /// Takes a snapshot of the mappings. Earlier knowledge under this process id is forgotten, so
+    /// call it once per process, and make its [`crate::Unwinder`] after it. Fails for a missing
+    /// process, or without the right to inspect it.
     pub fn attach(&self, pid: u32) -> io::Result<()> {
         let process = Process::new(pid, Arc::clone(&self.modules))?;
         self.lock().insert(pid, Arc::new(Mutex::new(process)));
@@ -149,8 +149,8 @@ impl Processes {
         }
     }
 
-    /// Process address of the start of the function around `address`: of its symbol, or, where
-    /// there is none, of its unwind table entry.
+    /// Process address of the start of the function around `address`: of its symbol or, without
+    /// one, of its unwind table entry.
     pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {
         let Code::Module { module, bias } = self.code_at(pid, address) else { return None };
         let inside = address.wrapping_sub(bias);
@@ -389,7 +389,8 @@ fn start_time(pid: u32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Runtimes map their code through shared memory, to have it writable at one place and executable at another.
+/// Runtimes map their code through shared memory, to have it writable at one place and executable
+/// at another.
 fn is_shared_memory(path: &str) -> bool {
     ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV"].iter().any(|prefix| path.starts_with(prefix))
 }

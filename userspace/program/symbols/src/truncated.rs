@@ -1,4 +1,4 @@
-//! Files that are cut short while they are mapped: the pages that are gone read as zeros.
+//! Files cut short while mapped: the missing pages read as zeros.
 //!
 //! A read beyond the end of a mapped file raises `SIGBUS` (mmap(2)), whose default ends the
 //! process. Any user may cut a file of a traced program short while its symbols are read. The

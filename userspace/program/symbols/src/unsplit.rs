@@ -109,7 +109,7 @@ pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
     guarded(|| write(&converted(&skeletons, &parts, &types).ok()?))?
 }
 
-/// The bytes of the unit with this id; `None` as well where its types cannot be converted.
+/// The bytes of the unit with this id; `None` also for unconvertible types.
 fn compilation<'a>(file: &Dwarf<Slice<'a>>, id: DwoId) -> Option<&'a [u8]> {
     let mut headers = file.units();
     while let Ok(Some(header)) = headers.next() {
@@ -310,8 +310,8 @@ fn whole_unit<'u, 'a>(unit: &mut Unit<'u, 'a>, root: Entry<'u, 'a>) -> ConvertRe
     entries(unit, root, true)
 }
 
-/// What lies below a root. Type units are left without files: gcc writes tables of them that gimli
-/// takes for damaged.
+/// Entries below a root. Type units are left without files: gcc writes file tables for them that
+/// gimli rejects.
 fn entries<'u, 'a>(unit: &mut Unit<'u, 'a>, mut entry: Entry<'u, 'a>, files: bool) -> ConvertResult<()> {
     while let Some(id) = unit.read_entry(&mut entry)? {
         let id = unit.add_entry(id, &entry);
@@ -380,7 +380,7 @@ fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
     };
     let Ok(()) = sections.for_each(add);
     let bytes = output.write().ok()?;
-    // SAFETY: a system call with a constant name; the descriptor that it returns is nobody else's.
+    // SAFETY: a system call with a constant name; the returned descriptor has no other owner.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"debug".as_ptr(), libc::MFD_CLOEXEC);
         (fd >= 0).then(|| File::from_raw_fd(fd))?

@@ -4,8 +4,8 @@
 //! assembly), through signal frames. A cut stack says why. Nothing is read from the process: a
 //! frame above the copied slice is a cut.
 //!
-//! Where there is no unwind information, the interrupted function may be a leaf without a frame:
-//! then its return address is on top of the stack, and a call in front of it proves that.
+//! Without unwind information the interrupted function may be a leaf without a frame: its return
+//! address is then on top of the stack, proved by a call in front of it.
 //!
 //! Known error: code without unwind information *and* without frame pointers that has pushed
 //! something, entered from code with frame pointers, loses its direct caller; the walk goes on one
@@ -160,8 +160,7 @@ pub struct StackFrame {
     /// rbp there.
     pub bp: u64,
     /// Canonical frame address: the first byte after the frame and its return address. `None` for
-    /// the frame where the walk ended, and for one that a signal interrupted it from (its end is
-    /// not known).
+    /// the last frame of the walk, and for a frame interrupted by a signal (its end is unknown).
     pub cfa: Option<u64>,
     /// Further known registers: all of the innermost frame's; of callers those preserved by the
     /// functions in between ([`Unwinder::restore`]).
@@ -217,8 +216,8 @@ impl Unwinder {
     ) -> Option<CutReason> {
         let first = out.len();
         self.walk(registers, stack, &mut |at, registers| {
-            // What a signal interrupted lies above the context that the kernel stored, not above
-            // this frame.
+            // Data of a signal's interrupted code lies above the context stored by the kernel, not
+            // above this frame.
             if out.len() > first
                 && let CodeAddress::Return(_) = at
                 && let Some(inner) = out.last_mut()
@@ -230,8 +229,8 @@ impl Unwinder {
         })
     }
 
-    /// Tells the registers of frames that were just unwound from those of the innermost one. What
-    /// a function did not keep for its caller stays unknown, as does all beyond a signal.
+    /// Computes the registers of the last unwound frames from those of the innermost one. Registers
+    /// not preserved for the caller stay unknown, as do all beyond a signal.
     pub fn restore(&mut self, innermost: RegisterFile, stack: &StackSlice<'_>, frames: &mut [StackFrame]) {
         let process = Arc::clone(&self.process);
         let mut process = lock(&process);
@@ -412,8 +411,8 @@ fn check_grows(rsp: u64, cfa: u64) -> Result<(), CutReason> {
     if cfa > rsp { Ok(()) } else { Err(CutReason::BadUnwindInfo) }
 }
 
-/// `mov $15, %rax` (or eax), `syscall`: the code that glibc, musl and Go have after signal
-/// handlers. Debuggers know it by these bytes, too; not all of them come with unwind tables.
+/// `mov $15, %rax` (or eax), `syscall`: the code of glibc, musl and Go after signal handlers.
+/// Debuggers know these bytes, too; the code often lacks unwind tables.
 fn is_signal_return(module: &Module, address: u64) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const MOVES: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];

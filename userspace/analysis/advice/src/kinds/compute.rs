@@ -8,7 +8,8 @@ const MOSTLY_COMPUTES: f64 = 1.6;
 const VECTOR: u32 = 16;
 /// Least used part of the lanes of vectorised code.
 const EFFICIENCY: f64 = 0.6;
-/// Cycles of code without a branch, at most, in those of the same code with a branch that is foreseen.
+/// Greatest ratio of the cycles of code without a branch to those of the code with a foreseen
+/// branch.
 const BRANCHLESS: f64 = 2.0;
 /// What a vectorised sum saves besides.
 const LANES: f64 = 2.0;

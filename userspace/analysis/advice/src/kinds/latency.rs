@@ -11,7 +11,7 @@ use crate::{
 /// Waiting that prefetching can remove: the loop takes this multiple of its overlapped lines.
 const WORTH: f64 = 1.3;
 
-/// Addresses from an index array: the next ones are known, so their lines can be asked for ahead.
+/// Addresses from an index array: the next ones are known, so their lines can be requested ahead.
 pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let (_, cycles) = of.speed?;

@@ -25,8 +25,8 @@ fn bytes_of(view: &View<'_>, access: &Access) -> Option<f64> {
     Some(view.profile.objects.get(object.0 as usize)?.bytes? as f64)
 }
 
-/// Misses where a share of the lines is left, and data of so many bytes now is smaller by the same
-/// share: what then fits a cache misses it no more.
+/// Misses with a share of the lines left, and data smaller by the same share: data that then fits a
+/// cache never misses there.
 fn shrunk(view: &View<'_>, access: &Access, share: f64) -> Misses {
     let mut misses = lines(access).map(|lines| lines * share);
     if let Some(bytes) = bytes_of(view, access) {

@@ -250,7 +250,7 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
         let (own, all) =
             far.fold((0, 0), |(own, all), far| (own + u32::from(far.from == access.ip), all + 1));
         let seen = access.outer_stride == Some(0) && access.outer_windows >= SEEN;
-        // Watches see the same instruction come back to its data, and a run walks through much of it.
+        // Watches show the instruction's return to its data, after a walk through much of the data.
         let is_long = bytes_of_run(of, access).is_none_or(|bytes| bytes >= view.caches[0] / 2.0);
         let watched = access.outer_stride.is_none() && own >= 3 && own * 2 > all;
         regular && is_long && (seen || watched) && access.kind != AccessKind::Store

@@ -143,7 +143,7 @@ fn core_without(of: &Loop, gone: f64) -> (f64, f64) {
     if is_chain { (1.0, 1.0) } else { (left, 1.0) }
 }
 
-/// Whether the program comes to one loop before the other, as the code of their common caller stands.
+/// Whether the program reaches one loop before the other, by the code of their common caller.
 fn comes_first(view: &View<'_>, one: &Loop, other: &Loop) -> bool {
     let addresses = |of: &Loop| -> Vec<(u64, Option<String>)> {
         let stack = view.profile.stacks.get(of.stack.0 as usize);

@@ -1,29 +1,29 @@
 //! Lines watched in part: the time of their first touch, unwatched words included.
 //!
-//! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random.
-//! What touches own or neighbours is always seen. A visit of u words touches the drawn one with the
-//! chance u / 8, and misses all watched near ones with the chance that u of 8 words do. If visits
-//! come independently of each other, the first that misses the near words comes after the first
-//! chance over the second of the drawn word's time, on average: that holds of each line, however
-//! often it is visited, and so of any mixture of busy and idle ones.
+//! Of a line the use's own word is watched, its neighbours, and another word, drawn at random.
+//! Touches of the own word and its neighbours are always observed. A visit of u words touches the
+//! drawn one with chance u / 8, and misses all near watched words with the chance for u of 8 words.
+//! If visits are independent, the first visit that misses the near words comes after the quotient
+//! of the first chance and the second, times the drawn word's time, on average. This holds for each
+//! line at any frequency of visits, hence for every mixture of busy and idle lines.
 //!
-//! Both chances are means over the first touches of lines that windows show at the same line of
-//! code ([`locality_model::Load`]), of those that may miss the near words.
+//! Both chances are means over the first touches of lines in windows at the same line of code
+//! ([`locality_model::Load`]), of those that may miss the near words.
 //!
-//! Not so where touches depend on each other: a sweep touches all words of a line within a small
-//! part of the distance, and a walk by columns one after the other at equal distances, the
-//! neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
-//! Touches that are independent look so by chance: of two words of one line that are touched
-//! equally often the second's time is below r of the first's with the chance r / (1 + r), whatever
-//! the rate. So the lines that are used at one line of code and touched next by another one are
-//! looked at together. What share e of them is bound to look so follows from how many do and how
-//! many would by chance, c of them each; of those that do, e / (e + (1 - e) c) hide nothing.
+//! Dependent touches are different: a sweep touches all words of a line within a small part of the
+//! distance, and a walk by columns touches them one after the other at equal distances, the
+//! neighbour first. Then nothing is hidden, and the first watched word's distance is the line's.
+//! Independent touches look so by chance: of two words of one line with equal frequency, the
+//! second's time is below r times the first's with chance r / (1 + r), at any rate. So lines used
+//! at one line of code and touched next by another are examined together. The share e of lines
+//! bound to look so follows from the number that do and the number expected by chance, c each. Of
+//! the lines that do, the part e / (e + (1 - e) c) hides nothing.
 //!
-//! Sources of error: which of the lines that look so are bound to is not known, only how many;
-//! walks by every second word, whose lines are estimated too near, or by so few columns that a line's
-//! words come far apart in the next round too; the others may have favourites, and those that the
-//! window shows touched before the use are never drawn; a drawn word that was given up untouched
-//! says nothing, so that distances beyond the next sample are the own word's.
+//! Sources of error: only the number of lines bound to look so is known, not which; walks by every
+//! second word, whose lines are estimated too near, or by so few columns that a line's words come
+//! far apart in the next round too; favourites among the unwatched words, and words touched before
+//! the use in the window, which are never drawn; a drawn word given up untouched, which is no
+//! evidence, so distances beyond the next sample are the own word's.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub(super) struct Line {
 pub(super) struct Part {
     /// What was seen.
     pub line: Line,
-    /// Of each of the watched words: all that its watch saw, the context of the reuse, the watch's row.
+    /// Of each watched word: the watch's observation, the context of the reuse, the watch's row.
     pub ends: Vec<(Followed, Option<ContextId>, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! What each single use is expected to do: the share of it that is reused beyond a distance, or never.
+//! Expected fate of each single use: the share reused beyond a distance, or never.
 //!
 //! The redistribution of [`Study::estimate`] with [`super::Estimator::KaplanMeier`], separated by
 //! use: observations of a window stay at their place, the rest follows the curve of its context

@@ -1,9 +1,9 @@
 //! Reuses near a bin's edge, which may belong to the next bin.
 //!
-//! A distance that was measured is known to a few percent: counts miss what a loop does between its
-//! rounds, clocks contain what a stop left cold. Where a program has one distance only, and that
-//! lies at an edge, two bins are not distinguished, however many samples there are. What windows show
-//! is exact.
+//! A measured distance is known to a few percent: counts miss the work between a loop's rounds,
+//! clocks contain the effect of caches left cold by a stop. If a program has one distance only, and
+//! at an edge, two bins are not distinguished by any number of samples. Distances in windows are
+//! exact.
 
 use super::log2;
 
