@@ -251,7 +251,7 @@ impl Windowed {
     }
 }
 
-/// Share of the watches of uses in windows that were reused, so that the use must have trapped before.
+/// Share of the watches of uses in windows with a reuse, hence with an earlier trap of the use.
 fn of_reused(profile: &Profile, has: impl Fn(&Watch) -> bool) -> Estimate {
     let reused = |watch: &&Watch| watch.of_use.is_some() && matches!(watch.outcome, Outcome::Reused { .. });
     let counted = |watch: &Watch| Counted { weight: 1.0, sample: watch.sample.0 };
@@ -296,8 +296,8 @@ pub fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
     (profile.run.cpu_ns > 0).then(|| ns as f64 / base * 100.0)
 }
 
-/// Why a profile shows no reuse, in a sentence or two; `None` when it shows some. A program that
-/// prints such a report must not exit 0.
+/// Why a profile shows no reuse, in a sentence or two; `None` for a profile with reuses. A program
+/// that prints such a report must not exit 0.
 pub fn why_empty(profile: &Profile) -> Option<String> {
     if profile.samples.is_empty() && profile.partial {
         return Some(

@@ -83,8 +83,8 @@ pub struct Level {
 pub struct Objects {
     /// Cache levels for which misses are predicted, smallest first; none where distances are times.
     pub levels: Vec<Level>,
-    /// Index into [`Objects::levels`] of the level by which rows are ordered: the last one at which
-    /// enough was seen to miss.
+    /// Index into [`Objects::levels`] of the level that orders the rows: the last one with enough
+    /// misses.
     pub ranked_by: Option<usize>,
     /// Rows, heaviest first: by misses at this level, else by accesses.
     pub rows: Vec<Row>,

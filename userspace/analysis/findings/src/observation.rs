@@ -174,9 +174,8 @@ impl Observations {
 }
 
 impl Observations {
-    /// The same of a profile with windows: reuses that windows showed count as well, and weigh what
-    /// an estimator gives them. Distances are in the subjects' unit. `weights` are those of the
-    /// subjects' reuses.
+    /// The same for a profile with windows: reuses in windows count as well, with an estimator's
+    /// weights. Distances are in the subjects' unit. `weights` are those of the subjects' reuses.
     pub fn of_subjects(
         profile: &Profile,
         contexts: &Contexts,

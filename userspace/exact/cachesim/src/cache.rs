@@ -128,8 +128,8 @@ impl Cache {
         })
     }
 
-    /// As many guesses as pay: a large level is asked for what missed the one before, which it
-    /// mostly has to search for.
+    /// As many guesses as pay: a large level is asked for misses of the level before, mostly by a
+    /// search.
     fn guesses_for(slots: usize) -> usize {
         (slots * 2).next_power_of_two().min(1 << 11)
     }

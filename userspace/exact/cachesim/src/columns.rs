@@ -48,8 +48,8 @@ pub enum Column {
     AcCostL,
     /// As [`Column::SpLoss1`], of the last of several levels.
     SpLossL,
-    /// Lines that left the first level, which are all that were loaded into it: by misses (both
-    /// lines of an access to two) and by the prefetcher. Not listed in Callgrind's model.
+    /// Lines that left the first level, hence all loads into it: by misses (both lines of an access
+    /// to two) and by the prefetcher. Not listed in Callgrind's model.
     Lines1,
     /// As [`Column::Lines1`], of the second of three levels.
     Lines2,

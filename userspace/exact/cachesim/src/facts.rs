@@ -35,7 +35,7 @@ pub(crate) struct Run {
     pub(crate) first: u32,
     /// Number of instructions.
     pub(crate) count: u32,
-    /// The run is one instruction that goes on in the next run: both together are one fetch.
+    /// The run is one instruction that continues in the next run: one fetch for both.
     pub(crate) continues: bool,
 }
 
@@ -214,8 +214,8 @@ impl Facts {
     }
 }
 
-/// As [`Facts::is_stub`], of a block's instructions. A source that tells of few blocks must tell of
-/// those that stubs lead to.
+/// As [`Facts::is_stub`], for a block's instructions. A source that reports few blocks must report
+/// the targets of stubs.
 pub fn is_stub(block: &[InstructionRecord]) -> bool {
     let mut rest =
         block.iter().map(InstructionRecord::code).filter(|code| !matches!(code, [0xf3, 0x0f, 0x1e, 0xfa]));

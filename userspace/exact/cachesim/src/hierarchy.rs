@@ -1,12 +1,11 @@
 //! The model: what an access does to the caches.
 //!
-//! * One to three data levels, and an instruction cache beside the first. With several levels the
-//!   last one is shared by all threads of a stream, the others are each thread's own; with one
-//!   level nothing is shared. Instructions that miss their cache go to the second level.
-//! * Least recently used of the set is replaced. Writes allocate. A level is asked only for what
-//!   missed the one before, so its order of use is that of these misses. Levels hold what they
-//!   loaded, whatever the others hold (neither inclusive nor exclusive). No write-backs, no
-//!   coherence between threads' own caches, no translation of addresses.
+//! * One to three data levels, and an instruction cache beside the first. The last of several
+//!   levels is shared by all threads of a stream, the rest is private; a single level is private
+//!   too. Instructions that miss their cache go to the second level.
+//! * The least recently used line of the set is replaced. Writes allocate. A level receives only
+//!   the misses of the level before, in their order. Levels are neither inclusive nor exclusive. No
+//!   write-backs, no coherence between threads' own caches, no translation of addresses.
 //! * An access counts once, as a miss of a level if any of its lines misses there. It touches its
 //!   lines in the order of their addresses.
 //! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and
@@ -20,10 +19,10 @@
 //!
 //! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one
 //! hierarchy for all threads; use in 32 parts of a line; 1000 / accesses, an integer; the last
-//! level learns of use only from copies that are replaced before its own is, whoever has the place
-//! by then; a line of it that nobody reported costs nothing; an access touches two lines at most; a
-//! read and a write of one instruction at one address, without lock, are one write. Callgrind takes
-//! addresses that are equal in the lower 32 bits for the same; this does not.
+//! level learns of use only from copies replaced before its own, regardless of the present line
+//! there; an unreported line of it costs nothing; an access touches two lines at most; a read and a
+//! write of one instruction at one address, without lock, are one write. Callgrind identifies
+//! addresses equal in the lower 32 bits, in contrast to this simulation.
 
 use locality_stream::Arena;
 
@@ -110,8 +109,8 @@ impl State {
         }
     }
 
-    /// Collects what a thread's first-level copies know of a line, for its copy `to`, and has them
-    /// go on to `then`.
+    /// Collects the use of a line from a thread's first-level copies, for its copy `to`, and links
+    /// them to `then`.
     fn collect<A: Arena + ?Sized>(
         &self,
         arena: &A,

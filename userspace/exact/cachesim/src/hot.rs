@@ -210,7 +210,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let mask = u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
         let is_store = event.kind.is_store();
         // SAFETY: the index is below the table's length; its numbers are below the length of the
-        // list of cells. All of them lie in the arena, and nothing moves on this way.
+        // list of cells. Both lie in the arena, and nothing moves on this way.
         unsafe {
             let mut number = hot.instead;
             if number == 0 {

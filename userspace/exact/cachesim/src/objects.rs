@@ -1,12 +1,12 @@
 //! The data object to charge for a line: the one at the address of the loading access.
 //!
-//! An object is looked up when a line is loaded, and its number stays with the line, so that what
-//! is known at the end of the line's life goes to what lay there at its beginning. Most accesses of
-//! an instruction are to one object, so the ranges found last are cached by cell. What the source
-//! placed is derived, so it lies outside the arena.
+//! An object is looked up when a line is loaded, and its number stays with the line, so the costs
+//! at the end of the line's life go to the object at its beginning. Most accesses of an instruction
+//! are to one object, so the last ranges are cached by cell. Placements from the source are
+//! derived, so they lie outside the arena.
 //!
-//! Limits: a line that two objects share is charged as a whole to the one that loaded it. Addresses
-//! that a source places twice name the newer object, as soon as its event has come.
+//! Limits: a line of two objects is charged as a whole to the loading access's. Addresses placed
+//! twice name the newer object, from its event on.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -195,7 +195,7 @@ impl State {
     /// Charges a line to its object.
     ///
     /// # Safety
-    /// Objects are distinguished, and the number is one that the list has: those of lines in caches are.
+    /// Objects are distinguished, and the number is in the list: those of lines in caches are.
     #[inline(always)]
     pub(crate) unsafe fn charge_object<A: Arena + ?Sized>(
         &mut self,

@@ -123,8 +123,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
     }
 
     pub(crate) fn values(&mut self) -> &'a mut State {
-        // SAFETY: the state belongs to this simulation alone, which is borrowed for writing
-        // wherever this is called.
+        // SAFETY: the state belongs to this simulation alone, which every caller borrows for
+        // writing.
         unsafe { &mut *self.state.as_ptr() }
     }
 }
@@ -460,7 +460,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         for instruction in record.first.saturating_add(executed)..record.first.saturating_add(record.count) {
             let cell = self.current_cell(instruction);
             // SAFETY: a number of the list. Instructions of whole blocks are added at the end, so
-            // that this wraps.
+            // this wraps.
             let count = unsafe { &mut self.s.cells.list.at(self.arena, cell).value[Column::Ir] };
             *count = count.wrapping_sub(1);
         }

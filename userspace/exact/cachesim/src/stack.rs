@@ -1,10 +1,10 @@
 //! Where each thread stands: its frames, from the stream's calls, returns, signals and switches.
 //!
-//! Calls and returns tell the stack pointer by the address of the return address. A call first
-//! drops the frames at or below its own, a return those up to its own: frames that `longjmp` or an
-//! exception left are dropped with the next call or return above them. A signal's handler has a
-//! root of its own; what it interrupted goes on when it ends. A handler left by `longjmp` ends with
-//! the second return that none of its calls made (the first is its own).
+//! Calls and returns show the stack pointer by the address of the return address. A call first
+//! drops the frames at or below its own, a return those up to its own: frames left by `longjmp` or
+//! an exception are dropped with the next call or return above them. A signal's handler has a
+//! separate root; the interrupted code continues at its end. A handler left by `longjmp` ends with
+//! the second return without a call of its own (the first is the handler's).
 //!
 //! Limits: a switch between stacks (coroutines) looks like calls or returns until the next real one.
 

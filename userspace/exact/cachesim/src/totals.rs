@@ -87,8 +87,8 @@ pub struct Root {
 pub struct TreeStatistics {
     /// Prunings: the times at which nodes were counted.
     pub prunings: u64,
-    /// Nodes that were needed, summed over the prunings: divided by these, the average size of all
-    /// trees together.
+    /// Needed nodes, summed over the prunings: divided by these, the average size of all trees
+    /// together.
     pub nodes_sum: u64,
     /// The largest number of needed nodes seen at a pruning.
     pub nodes_most: u64,
@@ -132,9 +132,8 @@ pub struct Totals {
     pub objects: Vec<ObjectUse>,
     /// All costs.
     pub sum: Costs,
-    /// Caches beside one another: threads (or processes) with a hierarchy of their own. With one
-    /// hierarchy a single stream had, threads share the last level; with several streams nothing is
-    /// shared between them.
+    /// Parallel hierarchies: threads or processes with a hierarchy of their own. In one hierarchy
+    /// of a single stream, threads share the last level; several streams share nothing.
     pub streams: u64,
     /// Threads seen.
     pub threads: u64,
@@ -156,8 +155,8 @@ impl Totals {
         costs
     }
 
-    /// Whether self costs, what the roots include, and what objects cost are equal to all costs, to
-    /// the last count.
+    /// Whether the sums of self costs, of the roots' inclusive costs, and of objects' costs equal
+    /// all costs, to the last count.
     pub fn balances(&self) -> bool {
         let (mut own, mut roots) = (Costs::default(), Costs::default());
         self.self_costs.iter().for_each(|cost| own += &cost.costs);

@@ -134,7 +134,8 @@ impl State {
         }
     }
 
-    /// Counts the nodes at the tops of all stacks, whose parents have children, as needed (or not any more).
+    /// Counts the nodes at the tops of all stacks, with parents that have children, as needed (or
+    /// not any more).
     fn hold_stacks<A: Arena + ?Sized>(&mut self, arena: &A, by: i32) {
         let mut nodes = self.nodes;
         let mut hold = |thread: &Thread| {

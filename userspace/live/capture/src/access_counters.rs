@@ -2,8 +2,8 @@
 //! kernel side with each touch and each reading of a meter. Where the machine has none, nothing is
 //! opened.
 //!
-//! The counters belong to the thread, so the kernel carries their counts over context switches;
-//! they cost two registers of the PMU while it runs. Not here: what a count means
+//! The kernel carries the counts of a thread's counters over context switches. The counters take
+//! two registers of the PMU while the thread runs. Not here: the meaning of a count
 //! (`kernel::sources::counters`).
 
 use locality_kernel::{

@@ -33,8 +33,8 @@ const SETTLE_NS: u64 = 3_000_000;
 const SETTLE_CPU_NS: u64 = 1_000_000;
 const LOADING_NS: u64 = 20_000_000;
 
-/// CPU time after which a thread that was just seized is sampled again, each time that it is not
-/// found in user mode. An odd number, by which the sample is known.
+/// CPU time after which a newly seized thread is sampled again, until found in user mode. An odd
+/// number, to recognise the sample.
 const AGAIN_NS: u64 = 200_003;
 
 /// Seizing a thread takes some .2 ms at a priority above all ordinary threads. With thousands of
@@ -47,15 +47,15 @@ const PAUSE: Duration = Duration::from_millis(1);
 pub(super) enum Holding {
     /// Seized.
     Held,
-    /// To be seized at its first sample a while after this time (which may be yet to come).
+    /// To be seized at the first sample a while after this time, which may be in the future.
     Later(u64),
     /// Not seized, and why.
     Never(String),
 }
 
 impl Capture {
-    /// Seizes all threads of a process, those born meanwhile included; returns how many are seized
-    /// now that were not.
+    /// Seizes all threads of a process, including threads born meanwhile; returns the number of
+    /// newly seized ones.
     pub(super) fn attach(&mut self, pid: u32) -> io::Result<usize> {
         if let Some(why) = self.why_spared(pid) {
             return Err(io::Error::other(why));
@@ -177,8 +177,8 @@ impl Capture {
         }
     }
 
-    /// Goes before a real-time thread that is traced, and has the window process do so, or none of
-    /// its stops would end while others of its kind have the processors.
+    /// Takes a priority above a traced real-time thread, for the window process too: otherwise no
+    /// stop would end while real-time threads have the processors.
     pub(super) fn outrank(&mut self, tid: u32) {
         if sys::outrank(sys::real_time_priority(tid)) && !self.place.is_ordinary() {
             let raised = sys::make_thread_urgent();
@@ -338,8 +338,8 @@ impl Capture {
         }
     }
 
-    /// The process runs another program: all other threads are gone, every address means something
-    /// else, and the new program is left alone at first.
+    /// The process runs another program: its other threads are gone, addresses have new meanings,
+    /// and the new program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
         if let Some(heap) = &self.settings.heap {
             heap.exec(tgid, sys::monotonic_ns());

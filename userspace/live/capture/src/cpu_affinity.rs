@@ -89,7 +89,8 @@ impl Place {
         Self { choice, is_urgent: true, ..Self::default() }
     }
 
-    /// Before the thread sleeps: has it wake where the next stop is expected. Returns how long it may sleep.
+    /// Before the thread sleeps: chooses the processor of the expected next stop. Returns the
+    /// longest sleep.
     pub fn settle(&mut self) -> Duration {
         let Some(choice) = self.choice.as_ref().filter(|choice| choice.booster.is_there()) else {
             return TURN;
@@ -119,9 +120,9 @@ impl Place {
         self.choice.as_ref().map_or(0, |choice| choice.booster.thread())
     }
 
-    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we
-    /// run there too and `may_wait`: no other stop waits for us. `is_alone`: no other thread is
-    /// traced.
+    /// Resumes a stopped thread that was sampled on processor `cpu` by `resume`; there, if this
+    /// thread runs there too and `may_wait`: no other stop is waiting. `is_alone`: no other thread
+    /// is traced.
     pub fn hand_back(
         &mut self,
         cpu: u32,
@@ -209,7 +210,7 @@ impl PriorityBooster {
         self.0.calls.wake();
     }
 
-    /// Has the calling thread wake there when it sleeps, without running there now: the traced
+    /// Makes the calling thread wake there after its sleep, without running there now: the traced
     /// thread does. The booster stays away.
     fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
         let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
@@ -281,7 +282,7 @@ impl Shared {
         let moved = here.and_then(|here| here.assign(self.capture.0));
         let lifted = sys::make_urgent(self.capture.0, sys::capture_priority());
         if lifted.is_err() {
-            // The right to it is gone: an ordinary thread like others from now on, which steps down no more.
+            // The right is gone: from now on an ordinary thread without a change of priority.
             let _ = sys::make_ordinary(self.capture.0);
             self.booster.store(0, Ordering::Release);
         }

@@ -334,8 +334,8 @@ impl Capture {
             let window_process = self.windows.as_ref().map_or(0, Windows::pid);
             self.heartbeat.waits_for([self.place.booster(), window_process]);
             self.raise_window(window_process);
-            // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread
-            // is stopped.
+            // Without a watchdog a hanging tracer would stop a thread for ever, so no thread is
+            // stopped.
             if self.heartbeat.watchdog_is_alive(now) {
                 self.silent_turns = 0;
                 self.kernel.beat(now)?;

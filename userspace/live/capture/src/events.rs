@@ -179,7 +179,8 @@ pub struct WatchEnd {
 pub struct Reuse {
     /// Its trap.
     pub trap: Box<Trap>,
-    /// From the use to it or, where that was short, from a later touch to the next (`rules::behind_reuse`).
+    /// From the use to the reuse or, if short, from a later touch to the next
+    /// (`rules::behind_reuse`).
     pub distance: Distance,
 }
 

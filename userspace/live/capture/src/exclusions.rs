@@ -1,5 +1,4 @@
-//! Processes that are never traced: the tool stops neither its own processes nor those that it
-//! depends on.
+//! Processes that are never traced: the tool's own, and processes that the tool depends on.
 //!
 //! Ours are this process and its children that run the same program: the watchdog and the window
 //! process. (The calibration's child is traced by us, before the trace begins.) Other children are

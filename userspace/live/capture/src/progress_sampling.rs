@@ -20,8 +20,8 @@ use locality_kernel::{perf::Event as PerfEvent, ptrace};
 const PERIODS_NS: (f64, f64) = (400_000.0, 1_200_000.0);
 
 /// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read
-/// after 5, 7, 10, 14 and 15 fifths, so that all intervals differ; the last two readings disarm
-/// their clocks.
+/// after 5, 7, 10, 14 and 15 fifths, with different intervals; the last two readings disarm their
+/// clocks.
 const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (7, 2)];
 
 /// Clocks of a meter.

@@ -32,7 +32,7 @@ const INT1: u8 = 0xf1;
 /// Least cost that is charged for a stop whose start is not known.
 const IMPOSED_STOP_MIN_NS: u64 = 40_000;
 
-/// A thread whose signals cost too much is left alone for so long: they may come in bursts.
+/// Rest of a thread with expensive signals, which may come in bursts.
 const REST_NS: u64 = 10_000_000_000;
 
 /// Addresses below this are unmapped (`vm.mmap_min_addr`); computed ones come from an unknown
@@ -221,16 +221,16 @@ impl Capture {
             access = access.and(Err("stopped too late"));
         }
         let fs_base = regs.as_ref().ok().map(|regs| regs.fs_base);
-        // Other threads are armed while this thread runs again, without anybody waiting.
+        // Other threads are armed after the resume of this thread, without a waiting thread.
         self.send_sample(
             SampleEvent { record, stack, held: true, fs_base, access, watches: Vec::new(), window },
             armed,
         );
     }
 
-    /// For how long the thread of a sample stands. It stops at the sample, unless another thread
-    /// takes its CPU before it is back in user mode: then it stops when its turn comes again, and
-    /// we are woken by that.
+    /// Time for which a sample's thread has stood still. The thread stops at the sample, unless
+    /// another thread takes its CPU before the return to user mode: then it stops at its next turn,
+    /// and wakes the capture thread.
     fn stopped_for(&self, record: &SampleRecord) -> u64 {
         let since_ns = record.header.time_ns.max(self.woken_ns.saturating_sub(WAKING_NS));
         sys::monotonic_ns().saturating_sub(since_ns)
@@ -516,8 +516,8 @@ impl Capture {
         self.resume(tid, 0);
     }
 
-    /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have
-    /// a start time.
+    /// Cost of a stop from its cause to the answer: the mean of the tool's own stops, the only ones
+    /// with a start time.
     fn charge_imposed_stop(&self) -> u64 {
         let stops = get(&self.costs.stop.stops).max(1);
         let cost_ns =
@@ -670,7 +670,7 @@ impl Capture {
     }
 }
 
-/// Whether a thread is about to get `SIGTRAP` for a trap of ours that lost its cause, and would die of it.
+/// Whether a thread is about to get a fatal `SIGTRAP` for a trap without its cause.
 ///
 /// In a virtual machine the host may lose the guest's debug status between the trap and the
 /// handler's look at it (KVM before Linux 6.14, as far as we can tell: the host could not be looked
@@ -698,8 +698,8 @@ pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<K
     watchable(next_access(record, registers)?)
 }
 
-/// The access that the hardware sampled, some instructions before the interrupt. Of its instruction
-/// only size and direction are taken, for the registers are those of the interrupt.
+/// The access sampled by the hardware, some instructions before the interrupt. Only size and
+/// direction are taken from the instruction, because the registers are the interrupt's.
 pub(super) fn sampled_access(
     record: &SampleRecord,
     interrupted: Registers,

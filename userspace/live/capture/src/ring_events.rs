@@ -230,7 +230,8 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, EndOutcome::Replaced);
     }
 
-    /// How likely the watch, which ends now, was to live until now, by the arbiters that still know it.
+    /// Probability of the ending watch to live until now, by the arbiters that still know the
+    /// watch.
     pub(super) fn survival(&mut self, watch: &Watch) -> f64 {
         let tgids = std::iter::once(watch.tgid).chain(watch.guests.iter().map(|guest| guest.tgid));
         let one = |tgid| self.tracees.processes.get_mut(&tgid)?.arbiter.ended(ArbiterKey(watch.id));
@@ -283,8 +284,8 @@ pub(super) struct TracerTime {
 }
 
 impl TracerTime {
-    /// CPU time of the thread since the kernel side was done with the touch before this one, if we
-    /// took nothing of it meanwhile but for the traps themselves.
+    /// CPU time of the thread since the end of the kernel side's work on the touch before, if the
+    /// tool took none of it except for the traps.
     pub(super) fn gap_since(self, trap: &Trap, before: Self) -> Option<u64> {
         since_ns(trap).filter(|_| self.begun_ns == before.behind_ns)
     }
@@ -362,8 +363,8 @@ fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
     (same && is_own(from) && is_own(to)).then(|| Box::new([moment(from), moment(to)]))
 }
 
-/// CPU time of the thread since the watch's last touch, where the kernel side recorded when it was done
-/// with that.
+/// CPU time of the thread since the watch's last touch, if the kernel side recorded the end of its
+/// work.
 fn since_touch_ns(trap: &Trap, before: TracerTime, ours: TracerTime) -> Option<u64> {
     let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
     since_ns(trap).map(|since_ns| since_ns.saturating_sub(ours_ns))

@@ -165,8 +165,8 @@ impl Capture {
         self.end_watch(watch, p_survive, sys::monotonic_ns(), outcome);
     }
 
-    /// Takes a process that is gone, or runs another program, out of another one's watch; false
-    /// where the watch is its own.
+    /// Removes an ended process, or one after an exec, from another process's watch; false for a
+    /// watch of its own.
     pub(super) fn leave(&mut self, id: u64, tgid: u32) -> bool {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.tgid != tgid) else { return false };
         let threads = self.tracees.processes.get(&tgid).map(|process| &process.threads);

@@ -6,13 +6,12 @@
 //! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a
 //! process with watched words met one, and the CPU time of such processes.
 //!
-//! Watching may go on until that exceeds its part of the budget, and what was saved of it within
-//! some seconds, by an overdraft, which is drawn at random, between very little and seconds of that
-//! part; then every watch is withdrawn, and none is armed before the debt is paid. The end does not
-//! depend on when the watched words would be touched again, so the watches are censored as those
-//! that others replace. Sources of error: the share is one for all traced processes and the whole
-//! trace; what `rep movsb` loses is taken for all string instructions, which is too much for wider
-//! ones.
+//! Watching may continue until the loss exceeds its part of the budget, plus the savings of some
+//! seconds, plus an overdraft. The overdraft is drawn at random, between very little and seconds of
+//! that part. Then every watch is withdrawn, and none is armed until the debt is paid. The end is
+//! independent of the next touches of the watched words, so these watches are censored as replaced
+//! ones are. Sources of error: one share for all traced processes and the whole trace; the loss of
+//! `rep movsb` for all string instructions, too much for wider ones.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -51,7 +50,7 @@ const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(2
 /// The account of it. Pure: readings of clocks and counters come in.
 #[derive(Debug)]
 pub struct Strings {
-    /// What of the time in a string instruction is lost while a watch is armed, 0 where that is little.
+    /// Lost part of the time in a string instruction while a watch is armed, 0 if small.
     lost: f64,
     /// Share of the targets' CPU time that may be lost.
     allowed: f64,
@@ -171,8 +170,8 @@ impl Capture {
         if self.strings.is_needed() {
             // Of an ended process, the last counted value stands.
             let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
-            // A trap is read a while after it ended the watch; what its threads may have run since
-            // does not count.
+            // A trap is read a while after the end of its watch; later CPU time of its threads does
+            // not count.
             let process = self.tracees.processes.get(&tgid);
             let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
             let since_ns = sys::monotonic_ns().saturating_sub(since_ns);

@@ -46,8 +46,7 @@ const REACH: usize = 64;
 /// and a distance that too much is taken from is worse than one that is too long.
 const LATEST: usize = 3;
 
-/// So many of the latest differences tell how far readings lie from what is believed, and not fewer
-/// than so many.
+/// Number of latest differences that show the scatter of readings, at most and at least.
 const SCATTERED: usize = 64;
 const FEWEST: usize = 8;
 

@@ -1,4 +1,4 @@
-//! The watchdog: a process of its own that ends the tracer when the tracer hangs while it holds a thread.
+//! The watchdog: a separate process that ends a hanging tracer with a stopped thread.
 //!
 //! A stopped tracee waits for its tracer for ever; when the tracer dies the kernel lets it go. So
 //! the capture thread gives a sign of life into shared memory, and when that is old *and* a traced
@@ -268,8 +268,8 @@ pub fn try_out() -> io::Result<Standing> {
     standing
 }
 
-/// To be called first in `main`: where the program was started to be the watchdog, it becomes that
-/// and does not return.
+/// To be called first in `main`: a program started as the watchdog becomes the watchdog and does
+/// not return.
 pub fn become_guard_if_asked() {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {

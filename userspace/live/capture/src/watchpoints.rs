@@ -1,7 +1,7 @@
 //! The armed watchpoints: perf events in threads, and the entry in the kernel's watch map.
 //!
 //! A watch is announced in the map before its first event is armed and forgotten after the last is
-//! closed, so that a trap always finds what it belongs to. Not here: who gets a register
+//! closed, so a trap always finds its watch. Not here: allocation of registers
 //! (`locality_arbiter`).
 
 use std::{collections::HashMap, io, os::fd::BorrowedFd};

@@ -158,8 +158,8 @@ impl Choice {
         Self { drafts, loads: most / 2, random: random.fork() }
     }
 
-    /// The first of the uses whose word the window does not show again. `events` gives all of them,
-    /// each time anew.
+    /// The first use whose word the window does not show again. `events` returns all events anew at
+    /// each call.
     pub fn first_open<I: Iterator<Item = Event>>(
         &self,
         events: impl Fn() -> I,

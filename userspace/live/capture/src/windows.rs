@@ -39,10 +39,9 @@ fn uses(windows: u64) -> usize {
     (most as u64 * ENOUGH / windows.max(ENOUGH)).max(least as u64) as usize
 }
 
-/// Instructions of windows and the pages that they may read, each with the share of windows that
-/// are at least so long, in hundredths. A page costs about as much as sixty instructions, so that
-/// random accesses would make a short window dear. The long ones are what half of the default
-/// `--max-stop` has room for.
+/// Limits of windows, in instructions and pages, each with the share of windows at least as long,
+/// in hundredths. A page costs about as much as sixty instructions, so random accesses would make a
+/// short window expensive. The long ones fit half of the default `--max-stop`.
 const LENGTHS: [(u64, u64, u8); 2] = [(25_000, 300, 20), (3_000, 60, 100)];
 
 /// A word that is touched more often before its use is not watched: each touch is a trap.

@@ -4,11 +4,11 @@
 //! tcmalloc and mimalloc, and Rust's. Known forwarders are left out: a probe costs, and the called
 //! function reports.
 //!
-//! A probe costs some 0.6 µs where the kernel emulates the probed instruction (`push`, `nop` and
-//! near jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
-//! machine where it must step over it. So the first emulated instruction is looked for that every
-//! call still reaches with its arguments and, where the return is of interest, with its return
-//! address on top of the stack.
+//! A probe costs some 0.6 µs if the kernel emulates the probed instruction (`push`, `nop` and near
+//! jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
+//! machine if it must step over it. So the probed instruction is the first emulated one that every
+//! call reaches with its arguments and, if the return is of interest, with its return address on
+//! top of the stack.
 //!
 //! Pure: takes symbols and bytes. Sources of error: a function of such a name with another purpose.
 
@@ -111,8 +111,9 @@ fn is_cpp(name: &str) -> bool {
     ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Those that report failure by an exception are not probed: it could not pass through a probe of
-/// the return, and the program would end. In the common case they call `malloc`, which is.
+/// Functions that report failure by an exception are not probed: the exception could not pass a
+/// probe of the return, and the program would end. In the common case they call `malloc`, which is
+/// probed.
 fn cpp(name: &str) -> Option<u64> {
     match (name.starts_with("_Zd"), name.contains("nothrow_t")) {
         (true, _) => Some(function::FREE.into()),
@@ -244,8 +245,8 @@ fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether the call's arguments are still where they were after an instruction, and the return
-/// address if it matters.
+/// Whether the call's arguments are unchanged after an instruction, and the return address if it
+/// matters.
 fn leaves_as_is(instruction: &Instruction, followed: bool) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Test | Mnemonic::Cmp => true,

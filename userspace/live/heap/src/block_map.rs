@@ -1,10 +1,10 @@
-//! The heap blocks of a process in time: which block contained an address at a moment, and where it
-//! was allocated.
+//! The heap blocks of a process over time: the block around an address at a moment, and its
+//! allocation site.
 //!
-//! A question comes after the moment that it asks about, so a block that was given back stays
-//! findable until [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks
-//! the oldest of the smallest size are folded (no longer findable, counted), of too many former
-//! ones those that ended first are forgotten.
+//! A question comes after its moment, so a freed block stays findable until
+//! [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks the oldest of
+//! the smallest size are folded (counted, not findable any more), of too many former ones those
+//! with the earliest end are forgotten.
 //!
 //! Pure: no I/O, no clock. Sources of error: a free that was not seen leaves its block live until
 //! another block takes its place; records of different CPUs may come out of order by microseconds,

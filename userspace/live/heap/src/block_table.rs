@@ -38,8 +38,7 @@ const MEMORY_NS: u64 = 10_000_000_000;
 /// Sites whose stacks may wait for the assembler.
 const SITES_WAITING_MAX: usize = 512;
 
-/// Who asks whether a block stands looks so often, this long after the look before: longer than the
-/// ring is left alone.
+/// Interval of looks for a repeated question whether a block lives: longer than the ring's.
 const LOOKS_MAX: usize = 20;
 const LOOK: Duration = Duration::from_millis(3);
 

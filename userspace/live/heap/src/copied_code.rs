@@ -1,5 +1,5 @@
-//! Whether code with our breakpoints in it is executed where the kernel does not know of them: in
-//! anonymous memory.
+//! Detects code with breakpoints executed in anonymous memory, where the kernel does not know of
+//! the breakpoints.
 //!
 //! A breakpoint of a probe belongs to a place in a file. A program that copies its code, or
 //! replaces its mapping by a copy (checkpointers, translators, programs that patch themselves),

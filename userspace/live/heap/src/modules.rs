@@ -76,7 +76,8 @@ pub fn executed(pid: u32, mappings: &Mappings) -> Vec<Executed> {
             file.text.end = file.text.end.max(mapping.end);
             continue;
         }
-        // Leads to the mapped file even where its path is gone or is another's in its mount namespace.
+        // A path to the mapped file, even if its own path is gone or leads to another file in its
+        // mount namespace.
         let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into();
         let text = TextRange { start: mapping.start, end: mapping.end };
         files.push(Executed { id, path, is_program: Path::new(&*mapping.path) == program, text });

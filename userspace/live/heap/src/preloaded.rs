@@ -34,7 +34,7 @@ const SMALL_PS: u64 = 5_000;
 /// Assumed time of a record, if unmeasurable.
 const GUESS_NS: u64 = 150;
 
-/// What the copy of a stack takes: 16 KiB that the thread has mostly not in its caches.
+/// Assumed time for the copy of a stack: 16 KiB, mostly outside of the thread's caches.
 const SITE_NS: u64 = 4_000;
 
 /// Time by which a program with a processor has loaded its libraries.

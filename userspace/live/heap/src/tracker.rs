@@ -48,7 +48,7 @@ const FIRST_SCAN_NS: u64 = 1_000_000;
 /// …up to this.
 const SCANS_NS: u64 = 1_000_000_000;
 
-/// A forked process that lives so long without running another program is taken for a copy that goes on.
+/// Age after which a forked process without an exec is taken for a copy that continues.
 pub(super) const SETTLE_NS: u64 = 20_000_000;
 
 /// Blocks of fewer bytes are taken for gone when the probes go: nobody will see their end.

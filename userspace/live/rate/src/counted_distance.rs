@@ -15,9 +15,8 @@
 
 use crate::induction::Slope;
 
-/// Least relative standard deviation of what time and rate say: the rate is that of the sample or
-/// of its place, and machines that are shared change their speed by a third from one second to the
-/// next.
+/// Least relative standard deviation of time × rate: the rate is the sample's or its place's, and
+/// shared machines change their speed by a third from one second to the next.
 const CLOCK: f64 = 0.25;
 /// Difference of log likelihoods from which one number of rounds is preferred to the next best.
 const CLEAR: f64 = 3.0;
@@ -32,9 +31,8 @@ pub(crate) const MOST_ROUGH: f64 = 0.4;
 const ROUGH: f64 = 0.03;
 /// Relative error from which counting is no better than time.
 pub(crate) const GOOD: f64 = 0.05;
-/// What makes more than one round less likely where the registers are nearly the same at both
-/// touches, as a log likelihood: a loop that comes by again touches the word again, but where two
-/// arrays take turns.
+/// Penalty, as a log likelihood, of more than one round for registers nearly equal at both touches:
+/// a repeating loop touches the word in each round, except if two arrays take turns.
 const SECOND_ROUND: f64 = 4.0;
 /// In parts of a round.
 const NEARLY: f64 = 0.01;

@@ -1,13 +1,12 @@
 //! Knowledge of one quantity from all windows so far: accesses per step.
 //!
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased.
-//! Windows count whose sample saw the quantity move at a similar speed, so that phases of a program
-//! do not mix; windows in which it did not move count too. A window comes before the readings, so
-//! where enough of those samples were read at the very code that their windows show, only these
-//! count: else windows of another phase, in which the quantity stood still, are pooled with the
-//! speed of this one, and steps look too rare. Windows are taken at equal distances in time, so
-//! slow code has more of them than its share of accesses: each counts by the speed that the timing
-//! model gives it. Source of error: that model.
+//! Windows count if their sample saw the quantity move at a similar speed, to separate phases of a
+//! program; windows without motion count too. A window comes before the readings. If enough samples
+//! were read at the code of their windows, only these count. Otherwise windows of another phase,
+//! without motion of the quantity, are pooled with the speed of this one, and steps look too rare.
+//! Windows come at equal distances in time, so slow code has more of them than its share of
+//! accesses: each window is weighted by the speed of the timing model. Source of error: that model.
 
 use crate::speed_fit::{Common, Interval, common_speed, mean_speed};
 use crate::steps::{Motion, Steps, difference, relative_error, sums};
@@ -41,7 +40,8 @@ const DOUBT: f64 = 2.5;
 /// Share of unseen steps beyond which the seen ones do not represent them.
 const MOST_UNSEEN: f64 = 0.5;
 
-/// Share of a round that windows saw by which the range of values at readings may differ from it.
+/// Permitted difference between the period in windows and the range of values at readings, as a
+/// share.
 const WHOLE: f64 = 0.05;
 
 /// One window's share.
@@ -394,8 +394,7 @@ impl Quantity {
         }
     }
 
-    /// Notes how fast it moved in a sample's readings; `steady`: they were taken at the work that
-    /// the window shows.
+    /// Records the speed in a sample's readings; `steady`: read at the work of the window.
     pub fn note_speed(&mut self, sample: u32, speed: f64, steady: bool) {
         if let Some(record) = self.last(sample) {
             (record.speed, record.steady) = (speed, steady);
@@ -467,8 +466,7 @@ impl Quantity {
         is_regular(&all).then(|| between(&all, FEWEST))?
     }
 
-    /// Accesses in a round of a loop whose register this is, with the relative error, where both
-    /// are known well.
+    /// Accesses per round of the register's loop, with the relative error, if both are well known.
     pub fn round(&self, sample: u32) -> Option<(f64, f64)> {
         let (period, error) = self.period()?;
         let slope = self.slope(sample, 0.0)?;
@@ -500,7 +498,7 @@ impl Quantity {
     }
 
     /// Its slope, if all windows show one step for each round of another quantity: an outer loop's
-    /// register, and one of the loop within, whose rounds windows are too short to show whole.
+    /// register, and one of the inner loop, whose rounds exceed the windows.
     pub fn slope_by_wraps(&self, other: u32, (accesses, sigma): (f64, f64)) -> Option<Slope> {
         let (_, together, apart) = self.beside.iter().find(|(known, ..)| *known == other)?;
         let stride = self.stride.filter(|_| *together >= 1 && *apart == 0)? as f64;
@@ -524,8 +522,8 @@ fn mixed(a: u32, b: u32) -> u32 {
     (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9)
 }
 
-/// True where steps come at about equal distances, as far as all these windows show: whole periods
-/// can be taken, and windows in which nothing moved were too short to see anything.
+/// True if steps come at about equal distances in all these windows: whole periods can be taken,
+/// and windows without motion were too short.
 fn is_regular(records: &[&Record]) -> bool {
     let (accesses, gaps) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.between.1 / record.weight, sum.1 + f64::from(record.edges.saturating_sub(1)))

@@ -1,6 +1,5 @@
-//! What is known of a sample's rate before its own readings are looked at: by a timing model of its
-//! window, scaled to samples of the process that have rates of their own. Not here: what the
-//! readings say (`combine`).
+//! Prior knowledge of a sample's rate: a timing model of its window, scaled to samples of the
+//! process with own rates. Not here: the sample's readings (`combine`).
 //!
 //! Limits: how far the model holds within one process is learnt from few samples.
 
@@ -24,7 +23,7 @@ const SCALES: usize = 5;
 /// Samples with own rates that weigh as much as the model alone: a number, and a share of all
 /// samples, because a few may be wrong, or all from one place.
 const MODEL_WEIGHS: (f64, f64) = (4.0, 0.1);
-/// Share of a scale that is learnt below which the model speaks by itself: four samples of a thousand.
+/// Learnt share of a scale below which the model alone decides: four samples of a thousand.
 const LEARNT: f64 = 0.04;
 /// Standard deviations beyond which a track is an alias.
 const WIDTH: f64 = 2.3;
@@ -67,8 +66,8 @@ pub(crate) struct Prior {
 }
 
 impl Prior {
-    /// Outside, of several speeds that fit a quantity that comes round, none is believed; `most`:
-    /// the highest of all.
+    /// Outside of these bounds no speed of a wrapping quantity is believed; `most`: the highest of
+    /// all.
     pub fn bracket(self, most: f64) -> (f64, f64) {
         self.around(WIDTH * self.sigma, WIDTH * self.sigma, most)
     }
@@ -83,8 +82,8 @@ impl Prior {
         (low, (self.centre + faster).exp().min(most).max(low))
     }
 
-    /// A rate that was measured, and this. `doubt`: by how much the rate may be that of other work
-    /// than the window shows (standard deviation of ln).
+    /// A measured rate and this prior. `doubt`: possible deviation of the rate by other work than
+    /// the window's (standard deviation of ln).
     pub fn refine(self, rate: Estimate, doubt: f64) -> Estimate {
         let sigma = rate.deviation().max(1e-3).hypot(doubt);
         let (own, other) = (sigma.powi(-2), self.sigma.powi(-2));

@@ -240,8 +240,8 @@ impl Rates {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
             self.words.learn(number, sample.thread, &digest, &mut self.quantities);
-            // Loops that lie side by side are places of their own, and the window's weight is that
-            // of the hottest block.
+            // Neighbouring loops are separate places, and the window's weight is that of the
+            // hottest block.
             kept.region = digest.hottest.unwrap_or(kept.region);
             let is_shown = |ip: u64| digest.visits.iter().any(|visit| (visit.start..visit.end).contains(&ip));
             let is_here = |ip: u64| self.blocks.place(ip) == Some(kept.region) || is_shown(ip);
@@ -535,8 +535,8 @@ impl Rates {
                 let slope = |speed| self.slope(number, evidence.quantity, speed);
                 let (track, slope) = clearest(slope, &evidence.tracks, expected)?;
                 let rate = track.speed / slope.value;
-                // Of what comes round several speeds fit, and a register may come round without a
-                // window that shows it.
+                // A wrapping quantity fits several speeds, and a register may wrap without a window
+                // that shows the wrap.
                 let counts = evidence.is_word && quantity.period().is_none();
                 let (low, high) = if counts { wide } else { narrow };
                 (quantity.is_sound() && rate >= low && rate <= high).then(|| Candidate {

@@ -1,13 +1,13 @@
 //! Life of a line after its load: used bytes and number of accesses, until its eviction.
 //!
-//! A line leaves a cache that T other accesses fill once it was not touched for T accesses. Where
-//! the window of its load goes on for so long, all is known. Else each byte not used so far has two
-//! fates, use or eviction, whichever comes first; other lines of the same place that were seen
-//! longer tell how likely the first is (Aalen & Johansen 1978, Scandinavian Journal of Statistics
-//! 5(3), for two competing risks). What no window tells is left to the caller ([`Later::open`]).
+//! A line leaves a cache once it was idle for the T accesses that fill the cache. A window longer
+//! than that shows everything. Otherwise each unused byte has two possible fates, use or eviction,
+//! whichever comes first. Other lines of the same place, seen for longer, give the probability of
+//! the first (Aalen & Johansen 1978, Scandinavian Journal of Statistics 5(3), for two competing
+//! risks). The rest is left to the caller ([`Later::open`]).
 //!
-//! A line still there when its window ends is expected to be touched again in bursts like those
-//! seen, each time with the chance that a use's line is touched again before it is evicted.
+//! A line still resident at the window's end is expected to have further bursts like the observed
+//! ones, each with the chance of a touch before its eviction.
 //!
 //! Sources of error: a burst later on uses as many accesses as those before; a place with few lines
 //! that were seen long has the hazards of all.

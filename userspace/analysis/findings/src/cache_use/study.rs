@@ -106,7 +106,7 @@ pub(super) struct Study<'a> {
     groups: Vec<usize>,
     /// Places with enough first touches for curves of their own.
     pub busy: Vec<usize>,
-    /// A frame of each function; `None` for the one that stands for the callers that cut call paths lack.
+    /// A frame of each function; `None` for the one that stands for missing callers of cut paths.
     pub functions: Vec<Option<FrameId>>,
     /// First touches that a damaged file gives no possible weight or no possible course.
     pub left_out: u64,

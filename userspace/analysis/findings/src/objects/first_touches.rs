@@ -16,9 +16,10 @@
 //! interval to its upper end. A cell without any use in N has at most z²/2N of all accesses by the
 //! same formula, each with one line.
 //!
-//! What is above the bound goes to cells of the same object in proportion to what these have left:
-//! the misses of an object are known better than how its lines of code share them. What no cell of
-//! the object has room for is no miss, at the object, at the level and in the shares of all others.
+//! The excess over the bound goes to cells of the same object in proportion to their remaining
+//! room: the misses of an object are better known than their division among its lines of code. The
+//! excess without room in any cell of the object is no miss, at the object, at the level and in the
+//! shares of all others.
 //!
 //! Sources of error: chance in f and a, for which n allows as if uses were independent; kernel
 //! code, which windows do not show; smaller caches, whose misses are left as they are.

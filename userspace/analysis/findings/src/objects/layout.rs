@@ -1,12 +1,12 @@
 //! How the parts of an object that are used lie in cache lines, and what another layout would save.
 //!
 //! Hot are the fields that together take [`HOT_SHARE`] of the object's accesses; the other members
-//! of the structure are cold. Lines are counted for an array of the structure that begins at a
-//! line: a *visit* touches the hot members of one element (the mean over its places in a line), a *sweep*
-//! those of all elements one after the other. Two changes are computed: to *split* the hot members
-//! off into a structure of their own (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI,
-//! §3), and to *reorder* all members, hot ones first, each part by falling alignment, so that there
-//! is no padding but at the end.
+//! of the structure are cold. Lines are counted for an array of the structure with its start at a
+//! line: a *visit* touches the hot members of one element (the mean over places in a line), a
+//! *sweep* those of all elements in order. Two changes are computed: to *split* the hot members
+//! into a separate structure (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI, §3), and
+//! to *reorder* all members, hot ones first, each part by falling alignment, with padding at the
+//! end only.
 //!
 //! Sources of error: which fields are hot follows from sampled uses; what else the program makes of
 //! the layout (inheritance, files, other languages) is not seen; a split costs an index or a
@@ -191,7 +191,8 @@ fn pack(groups: &[&[&Member]]) -> (u64, Vec<(u64, u64)>) {
     (end.next_multiple_of(widest).max(1), placed)
 }
 
-/// Lines that hot bytes of elements of a size lie on: of one element, mean over places; of all, per element.
+/// Lines with hot bytes, for elements of a size: of one element, mean over places; of all, per
+/// element.
 fn lines(bytes: u64, hot: &[(u64, u64)]) -> (f64, f64) {
     // So many elements fill whole lines.
     let elements = LINE >> bytes.trailing_zeros().min(LINE.trailing_zeros());

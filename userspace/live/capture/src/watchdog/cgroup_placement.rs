@@ -6,9 +6,9 @@
 //! root is a folder that its host can freeze: the host's is reached through process 1, where the
 //! container sees that.
 //!
-//! Limits: who may not write there stays with the tracer, which is said before the trace. A
-//! container with process numbers of its own has no way out; neither have the programs that it
-//! could trace.
+//! Limits: without the right to write there, the watchdog stays with the tracer, which is reported
+//! before the trace. A container with separate process numbers has no way out; neither have the
+//! programs that it could trace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -190,8 +190,8 @@ fn unescaped(path: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Leaves every cgroup in which the calling process could be frozen. Where it stands then, and the
-/// roots to which a killed tracer is moved.
+/// Leaves every cgroup in which the calling process could be frozen. Returns the placement, and the
+/// roots for a killed tracer.
 pub(super) fn leave() -> (Standing, Roots) {
     let (mut standing, mut roots) = (Standing::Apart, Roots::default());
     let is_first =

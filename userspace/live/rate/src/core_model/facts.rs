@@ -194,7 +194,8 @@ fn passes(decoded: &iced_x86::Instruction, instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether it is an operation of floating point or on vectors of its numbers, by its name: no copy.
+/// Whether an instruction is an operation of floating point or of its vectors, by name, and no
+/// copy.
 fn is_float(decoded: &iced_x86::Instruction) -> bool {
     let name = format!("{:?}", decoded.mnemonic()).to_ascii_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);

@@ -58,8 +58,8 @@ impl Footprint {
         }
     }
 
-    /// The level of a machine, 0 to 2, that lines come from where so much memory fits; `None`: the
-    /// first-level cache.
+    /// The level of a machine, 0 to 2, with room for this much memory; `None`: the first-level
+    /// cache.
     pub fn level(&self, machine: &Machine) -> Option<usize> {
         let lines = self.pairs / (self.again + 1.0);
         machine.levels.iter().rposition(|level| lines >= level.from)

@@ -207,8 +207,7 @@ impl Schedule {
         }
     }
 
-    /// When a window is done, in cycles, if units were as many as one likes. Its lines come from
-    /// where `memory` says.
+    /// Completion of a window, in cycles, with unlimited units. Its lines come from `memory`.
     pub fn run(&mut self, trace: &Trace, limits: Limits, memory: Memory) -> u32 {
         self.restart(limits, trace, false);
         self.each::<false>(trace, |_| memory, |_| {});

@@ -101,8 +101,8 @@ impl Rates {
             if slope.sigma > MOST_ROUGH {
                 return None;
             }
-            // Two instructions of one visit or of two that follow each other, or of visits that are
-            // rounds apart: the word was left alone for longer.
+            // Two instructions of one visit, of consecutive visits, or of visits several rounds
+            // apart: the word was idle for longer.
             if steps == 0.0 && from != to && span.without as f64 * slope.value <= quantity.largest as f64 {
                 return None;
             }
