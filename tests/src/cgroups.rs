@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A cgroup below a root; what is still in it when it is dropped is killed.
+/// A cgroup below a root; dropping it kills the processes inside.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,

@@ -31,8 +31,8 @@ pub fn alone() -> File {
     file
 }
 
-/// Waits until no other test traces [`alone`]. The test runner starts as many tests as there are
-/// processors, so each traced program has a processor of its own.
+/// Waits until no other test traces [`alone`]. The test runner starts one test per processor, so
+/// each traced program has a processor of its own.
 pub fn beside() -> File {
     let (file, path) = lock_file();
     file.lock_shared().unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
@@ -54,8 +54,8 @@ impl Live {
         Self::of(&traced, &file)
     }
 
-    /// The same, a second time for longer where the first was not enough: on a slow or busy machine
-    /// a few seconds may bring few samples. The caller asserts what it needs.
+    /// The same, a second time for longer if the first was too short: on a slow or busy machine a
+    /// few seconds may bring few samples. The caller asserts the needed number.
     pub fn trace_until(
         pid: u32,
         [first, second]: [&str; 2],
@@ -66,7 +66,7 @@ impl Live {
         if enough(&live) { live } else { Self::trace(pid, second, more) }
     }
 
-    /// A trace that wrote its JSON report to stdout and its profile to `file`.
+    /// A trace with its JSON report on stdout and its profile in `file`.
     pub fn of(traced: &Traced, file: &Path) -> Self {
         let profile = locality_profile::read(file).unwrap_or_else(|e| panic!("{e}\n{}", traced.stderr));
         let live = Self { report: traced.report(), profile, stderr: traced.stderr.clone() };
@@ -102,7 +102,7 @@ impl Live {
         share(reused.map(|watch| watch.use_confirmed))
     }
 
-    /// Asserts this share of confirmed uses, but for one: of few, one may be missed.
+    /// Asserts this share of confirmed uses, minus one use: among few, one may be missed.
     pub fn assert_confirmed(&self, least: f64) {
         let one = 1.0 / self.profile.watches.len() as f64;
         assert!(self.confirmed() >= least - one, "only {} of the uses were confirmed", self.confirmed());

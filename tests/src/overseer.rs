@@ -46,8 +46,8 @@ fn traced_ones(tracer: u32) -> Vec<String> {
     let mut ours = vec![std::process::id(), tracer];
     let mut next = 1;
     while let Some(parent) = ours.get(next).copied() {
-        // The launched command is a child, too; so are those that exist to be stopped, named
-        // `calibration` and `doctor-probe`.
+        // The launched command is a child, too; so are the stopped helpers `calibration` and
+        // `doctor-probe`.
         ours.extend(children(parent).into_iter().filter(|child| name(*child).starts_with("locality-")));
         next += 1;
     }

@@ -1,8 +1,8 @@
 //! Builds the target programs, each once for a given source.
 //!
-//! The commands stand in the source (`target.h` says how). A program lies in a directory named
-//! after what it was made from, so that one that is there is current and tests in parallel need no
-//! lock. Not here: starting it (`target.rs`).
+//! The commands stand in the source (`target.h` describes the syntax). A program's directory is
+//! named after its inputs, so an existing program is current and parallel tests need no lock. Not
+//! here: starting it (`target.rs`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -88,7 +88,7 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
     let commands = commands(&text);
     assert!(!commands.is_empty(), "{} does not say how to build it", source.display());
     for words in commands {
-        // A word is split off before it is filled in, so that a path may contain blanks.
+        // Words are split before substitution, so that a path may contain blanks.
         let words: Vec<String> = words
             .split_whitespace()
             .chain(flags.split_whitespace())

@@ -1,4 +1,5 @@
-//! Requirements of a test. Without them the test says so and returns; it never passes silently.
+//! Requirements of a test. If one is missing, the test prints the reason and returns; it never passes
+//! silently.
 //!
 //! `requires!(root, btf, watchpoints(2), command("gdb"))` at the start of a test: each word is a
 //! function here. A skip is one line on stderr that begins with `SKIP` and that `cargo xtask test`
@@ -66,8 +67,7 @@ pub fn watchpoints(count: usize) -> Result<(), String> {
     if events.len() == count { Ok(()) } else { Err(format!("asks for {count} debug registers")) }
 }
 
-/// A program that can be run, or an emulator at the place where `cargo xtask qemu` installs it for
-/// root.
+/// A runnable program, or an emulator at the path where `cargo xtask qemu` installs it for root.
 pub fn command(name: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain(["/usr/local/lib/locality-bpf".into()]);

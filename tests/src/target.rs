@@ -38,14 +38,15 @@ pub struct Finished {
 }
 
 impl Target {
-    /// Starts one of our programs and waits until it says that the phase to be traced begins.
+    /// Starts a target program and waits for its message that the traced phase begins.
     pub fn start(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(programs::build(program));
         command.args(arguments);
         Self::start_command(command)
     }
 
-    /// The same for a command that runs one of our programs: as another user, under another program, ….
+    /// The same for a command that runs a target program: as another user, under another program,
+    /// ….
     pub fn start_command(command: Command) -> Self {
         let mut target = Self::spawn(command);
         let deadline = Instant::now() + READY_LIMIT;
@@ -77,8 +78,8 @@ impl Target {
         Self { child, name, lines, seen: Vec::new(), errors, overseer: None }
     }
 
-    /// The program is a tracer, which must trace none of its own processes: a test that saw that
-    /// fails at the end.
+    /// The program is a tracer, which must trace none of its own processes: if the overseer sees
+    /// such a trace, the test fails at the end.
     #[must_use]
     pub fn overseen(mut self) -> Self {
         self.overseer = Some(Overseer::of(self.pid()));
@@ -101,7 +102,7 @@ impl Target {
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// CPU time that it has used, user and system, in clock ticks of 10 ms as the kernel counts it.
+    /// Used CPU time, user and system, in the kernel's clock ticks of 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
         // The name in parentheses may contain anything; fields 14 and 15 are counted from its end

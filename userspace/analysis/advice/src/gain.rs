@@ -8,8 +8,8 @@
 //! loop's share. Intervals come from the draws of s, t and core, and from no overlap (t = core + S)
 //! and whole overlap (t = max(core, S)) in place of the square sum.
 //!
-//! Sources of error: S holds all waiting, of page walks and shared lines too; lines of several
-//! accesses overlap; a core that the change itself speeds up counts as it is.
+//! Sources of error: S includes every stall, those of page walks and shared lines too; lines of
+//! different accesses overlap; a core that the change itself speeds up keeps its old cycles.
 
 use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::reuse::normal;
@@ -29,7 +29,7 @@ pub(crate) const REGULAR: f64 = 0.5;
 const PAGE: f64 = 8.0;
 /// Chains to follow side by side, with state that still fits the registers.
 pub(crate) const CHAINS: f64 = 8.0;
-/// Multiple of its core from which all of a loop's time may be stall.
+/// Multiple of a loop's core cycles from which all of its time may be stall.
 const HIDES: f64 = 1.25;
 /// How far the timing model and the costs of lines are off, as standard deviations of the logarithm: of loops
 /// that compute, 2 to 14 % were measured (docs/journal/2026-11.md, "Advice").
@@ -166,8 +166,8 @@ impl Fix {
         Self { of, changes, core: (1.0, 1.0), waiting: Waiting::Stays, explains: EXPLAINED }
     }
 
-    /// A change after which only these lines are waited for, and a part of the present waiting
-    /// beyond them.
+    /// A change after which the loop waits only for these lines, and for a part of the present
+    /// stall beyond them.
     pub fn only(of: usize, changes: Vec<Change>, beyond: f64) -> Self {
         Self { waiting: Waiting::Named(beyond), ..Self::lines(of, changes) }
     }
@@ -333,8 +333,8 @@ fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> Misses {
     [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })
 }
 
-/// Corrects where lines come from, in loops whose time says otherwise: where the lines at random
-/// places cost far less by the model than the loop waits, they come from further away.
+/// Corrects the origin of lines in loops whose time contradicts the model: where lines at random
+/// places cost far less by the model than the loop waits, they come from a farther cache.
 ///
 /// Reuses of data seen once in a trace do not show the missed cache; the time does.
 pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {

@@ -194,8 +194,8 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
     entries
 }
 
-/// For each loop, the share of its time that passes in the kernel: of the samples in the loop and
-/// those in the kernel that came from the loop's own code.
+/// For each loop, its share of time in the kernel: of the kernel samples called from the loop's own
+/// code, among these and the loop's samples.
 pub(crate) fn of_loops(profile: &Profile, loops: &mut [Loop]) {
     let Some((_, kernel)) = profile.run.ticks else { return };
     let recorded = profile.kernel_samples.len() as u64;

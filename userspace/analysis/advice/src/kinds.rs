@@ -57,7 +57,7 @@ fn unchanged(of: &Loop) -> Vec<Change> {
     of.accesses.iter().enumerate().map(change).collect()
 }
 
-/// Whether a loop takes at least this multiple of its core and its lines.
+/// Whether a loop takes at least this multiple of its core cycles and line costs.
 fn waits_beyond_lines(view: &View<'_>, of: &Loop, times: f64) -> bool {
     let core = of.core.map_or(0.0, |core| core.value);
     of.speed.is_some_and(|(_, cycles)| cycles.value >= times * core.hypot(whole_cost(view, of)))

@@ -138,7 +138,7 @@ pub(crate) struct View<'a> {
     pub profile: &'a Profile,
     pub loops: &'a [Loop],
     pub costs: Costs,
-    /// Caches in bytes, smallest first; the last one as far as one program has it.
+    /// Caches in bytes, smallest first; the last one is one program's share.
     pub caches: [f64; 3],
     /// Sets and ways of the first-level and the second-level cache.
     pub sets: [(u64, u64); 2],
@@ -203,8 +203,8 @@ impl Advised {
             .filter(|advice| advice.speedup.low >= LEAST && advice.speedup.value.is_finite())
             .collect();
         advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
-        // One change a loop: the best one, or padding if nearly as good, because it is the least
-        // work.
+        // One change a loop: the best one, or padding if nearly as good, because padding is the
+        // least work.
         let best: Vec<(Place, f64)> =
             advice.iter().map(|advice| (advice.place, advice.speedup.value)).collect();
         let is_easy = |advice: &Advice| {

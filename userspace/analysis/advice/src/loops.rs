@@ -1,9 +1,8 @@
 //! Loops in all windows: time, iterations, trips, and the accesses of each instruction.
 //!
 //! A sample represents CPU time, and its window represents the thread's accesses at the sample's
-//! rate. The time of a loop is that of the samples whose windows begin in the loop. Its iterations
-//! are those of all windows, each weighted by the represented time. Cycles of an iteration are the
-//! quotient.
+//! rate. A loop's time is the time of samples whose windows begin in the loop. Its iterations are
+//! those of all windows, weighted by represented time. Cycles of an iteration are the quotient.
 //!
 //! Sources of error: a sample lies after the load that waited, sometimes after the loop; rates
 //! are means over milliseconds, so a window with several loops gives each the same speed.
@@ -22,8 +21,8 @@ use crate::place;
 /// Bootstrap draws.
 pub(crate) const DRAWS: usize = 200;
 const SEED: u64 = 0x10CA_10C5;
-/// Two loops are one if their code overlaps this much: windows without an entry show another
-/// header.
+/// Two loops are one if their code overlaps by this share: windows without a loop entry show
+/// another header.
 const SAME: f64 = 0.8;
 
 /// Caches: the share of first touches that miss each one, smallest first.
@@ -32,14 +31,14 @@ pub type Misses = [f64; 3];
 /// Knowledge about access instructions from other analyses.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// By address of the instruction, whether it stores: of its first touches of lines in windows,
-    /// the share that misses the first-level, second-level and last-level cache, and first touches
-    /// after that.
+    /// By instruction address and whether the instruction stores: the shares of its first touches
+    /// of lines in windows that miss the first-level, second-level and last-level cache, and the
+    /// number of these first touches.
     pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
     /// The same for all instructions together.
     pub all: Misses,
-    /// By address of the instruction: watched words beside a used word that the same instruction
-    /// touched next, upwards and downwards, and those touched by others.
+    /// By instruction address, watched words beside a used word: those that the same instruction
+    /// touched next, upwards and downwards, and those that another instruction touched.
     pub neighbours: HashMap<u64, (u64, u64, u64)>,
     /// By address of the instruction, the object and the field that it touches most.
     pub objects: HashMap<u64, (ObjectId, Option<FieldId>)>,
@@ -415,11 +414,10 @@ fn neighbour((up, down, others): (u64, u64, u64), stride: Option<i64>, bytes: u3
     })
 }
 
-/// The step from run to run of an instruction that walks across lines, by the columns in which
-/// windows met it: where rows follow each other without a gap, the address modulo the row is the
-/// place in the row. Only a distance of one element between columns says that the loop around goes
-/// along the row; arrays of other callers lie further apart. The step, and the columns that were
-/// met.
+/// The step from run to run of an instruction that walks across lines, by the columns seen in
+/// windows: in rows without gaps, the address modulo the row length is the place in the row. Only a
+/// distance of one element between columns proves an outer loop along the row; arrays of other
+/// callers lie farther apart. Returns the step and the columns.
 fn columns(seen: &[(&SeenLoop, &locality_model::LoopAccess)], stride: i64, bytes: u32) -> Option<(i64, u64)> {
     /// Columns that must have been met.
     const FEWEST: usize = 3;
@@ -441,8 +439,8 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The part of an access's lines that begin a run, where runs are short and each begins far from the end
-/// of the one before.
+/// The share of an access's lines that begin a run, where runs are short and each begins far from
+/// the end of the previous run.
 fn restarts(access: &Access, trips: Option<u64>) -> f64 {
     /// Bytes from one run to the next over which hardware does not foresee lines: a page.
     const FAR: i64 = 4096;

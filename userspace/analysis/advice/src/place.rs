@@ -39,7 +39,7 @@ pub(crate) fn of_loop(
     header: StackId,
     latch: StackId,
 ) -> (Option<FrameId>, Option<u32>) {
-    // Frames of one piece of machine code: inlined ones, and the function around them.
+    // Frames of one instruction's machine code: inlined functions, and the surrounding function.
     let piece = |stack: StackId| {
         let all = frames(contexts, stack);
         let inlined = |id: &FrameId| frame(profile, *id).is_some_and(|(frame, _)| frame.inlined);

@@ -132,7 +132,7 @@ fn examine(file: PathBuf) -> Result<Qemu> {
     Ok(Qemu { file, version })
 }
 
-/// Runs a program under QEMU with the plugin, so that nothing is left to find out for an exact run.
+/// Runs a program under QEMU with the plugin, so that an exact run lacks nothing.
 ///
 /// # Errors
 /// The missing part, or QEMU's message.

@@ -63,7 +63,7 @@ pub struct Image {
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
     /// A bit for each of its functions with measured whole calls.
     pub inclusive_found: u64,
-    /// The instruction that ends the block translated last, if QEMU lacks it: where a SIGILL came from.
+    /// The last instruction of the last translated block, if QEMU lacks it: the origin of a SIGILL.
     pub lacking: Option<String>,
 }
 
@@ -199,7 +199,8 @@ fn finish(region: &Region) -> Image {
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
-        // Of whole calls of functions only, where these are distinguished; once, as a state goes on by it.
+        // Only for whole function calls, where calls are distinguished; only once, since this
+        // advances the state.
         let seen = inside::consumed(region, &record.extra);
         let left = seen.map(|seen| region.unseen(index, seen));
         let left = left.and_then(|left| inside::select(region, &record.extra, &left));
@@ -216,8 +217,8 @@ fn finish(region: &Region) -> Image {
                 // A full arena has been noted in the state.
                 let rest = unseen(engine.consumed());
                 let _full = engine.observe(&rest, &code);
-                // One after the other: each analysis has checked its own tables, not their distance
-                // from another one's.
+                // Sequentially: each analysis has checked the size of its own tables, not the
+                // distance to another analysis' tables.
                 let summary = engine.finish(tid.into(), &code);
                 extra::take(region, &record.extra, &rest);
                 image.extra.add(region, &record.extra);

@@ -1,8 +1,8 @@
 //! `locality-bpf exact`: a whole run under QEMU with our plugin, every access counted.
 //!
-//! `find` QEMU, plugin and program, `folder` where traced processes keep their counts, `run` the
-//! command, `image` one process' results, `names` its functions, `total` the whole run, `report`
-//! and `text` what is printed. Needs no root.
+//! `find` QEMU, plugin and program, `folder` for the counts of traced processes, `run` the command,
+//! `image` one process' results, `names` its functions, `total` the whole run, `report` and `text`
+//! the output. Needs no root.
 //!
 //! Limits: see the plugin; programs that outlive the command are reported as far as they got.
 
@@ -194,7 +194,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
 }
 
-/// Takes the results of processes as they end, so that long runs of many processes need little memory.
+/// Takes the results of processes at their end, so that long runs of many processes need little
+/// memory.
 fn collect(folder: &Folder, mut names: Names, told: &mpsc::Receiver<()>) -> Total {
     let mut total = Total::default();
     let mut told_to_stop = HashSet::new();

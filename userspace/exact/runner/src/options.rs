@@ -67,9 +67,9 @@ pub struct CacheOptions {
 }
 
 impl Options {
-    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file,
-    /// and of all accesses to data; what tells of reuse needs that it is counted, of so many
-    /// granules at most.
+    /// Refuses combinations beyond the option parser: cache simulation requires a Callgrind file
+    /// and all data accesses; reuse options require reuse counting, with at most a maximum of
+    /// granules.
     pub fn check(&self) -> Result<(), WrongUse> {
         let restrictions = [
             (!self.function.is_empty(), "--function"),

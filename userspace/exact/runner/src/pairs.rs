@@ -1,4 +1,4 @@
-//! Pairs of use and reuse by source place: which get a name, and in which calling contexts they occur.
+//! Pairs of use and reuse by source place: the named pairs, and their calling contexts.
 //!
 //! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds. So
 //! they are summed by instructions first; only the heaviest [`NAMED`] pairs of instructions of an
@@ -233,7 +233,7 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
     frames
 }
 
-/// What the reader calls the place: function, file and line, or the address where there is no line.
+/// The place in readers' words: function, file and line, or the address without a line.
 fn place(frames: &[Frame]) -> Arc<str> {
     let Some(frame) = frames.first() else { return Arc::from("") };
     // Quoted, to separate places with a bar in their name. Cannot fail.

@@ -1,7 +1,7 @@
 //! `--parallelism`: what is asked for, the sums over threads and processes, and their report.
 //!
-//! Threads have times of their own, which cannot be compared: their instructions and cycles are
-//! summed. Not here: how they are counted (`locality-dataflow`).
+//! Threads have clocks of their own that cannot be compared: the report sums their instructions and
+//! cycles. Not here: counting (`locality-dataflow`).
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 //! The whole run: images summed.
 //!
 //! Distances are those of each thread (or of the process, in a run in one order); sums over threads
-//! and processes add counts and never mix their orders. Not here: which pairs are named (`pairs`).
+//! and processes add counts and never mix their orders. Not here: the choice of named pairs
+//! (`pairs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,7 +76,7 @@ pub struct Grain {
 pub struct Typed {
     /// First touches.
     pub cold: u64,
-    /// Reuses; their distances are those among all accesses.
+    /// Reuses, with distances among all accesses.
     pub reuses: Counts,
 }
 
@@ -115,8 +116,8 @@ impl Counts {
         }
     }
 
-    /// Reuses that miss in a fully associative LRU cache of that many granules: a power of two, so
-    /// that the bins tell.
+    /// Reuses that miss in a fully associative LRU cache of this many granules: a power of two, so
+    /// bins are exact.
     pub fn misses(&self, granules: u64) -> u64 {
         self.stack.iter().skip(locality_reuse::log2_bin(granules)).sum()
     }

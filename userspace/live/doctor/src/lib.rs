@@ -1,5 +1,5 @@
-//! Abilities of this machine for a trace, missing ones with their consequences, and the command
-//! that helps.
+//! Abilities of this machine for a trace, missing ones with their consequences, and the repairing
+//! command.
 //!
 //! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program.
 //! What can be tried is tried (the eBPF object is loaded, the clock runs, a child of our own is
@@ -10,7 +10,7 @@
 //! registers are only reserved for it, by events that are never enabled. Not here: mending
 //! anything, and measuring costs (`calibrate`).
 //!
-//! Limits: x86-64 Linux. A capability that only fails now and then is seen as it is at this moment.
+//! Limits: x86-64 Linux. A capability that fails only sometimes is reported by one attempt.
 
 mod debug_info;
 mod exact;
@@ -147,9 +147,8 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Looks at this machine and, if one is named, at a process. Takes about half a second. Must be
-/// called from one thread at a time, and from a process that does not itself wait for any child
-/// meanwhile.
+/// Checks this machine and, if one is named, a process. Takes about half a second. Must be called
+/// from one thread at a time, and from a process that does not itself wait for any child meanwhile.
 pub fn examine(pid: Option<u32>) -> Report {
     let rights = Rights::own();
     let offsets = btf::kernel_offsets();

@@ -1,8 +1,8 @@
 //! Makes one zero-skid stop of a spinning child.
 //!
 //! The same path as in a trace: seize, a clock tick runs the `sample` program, it signals the
-//! thread, the thread halts before its next instruction. What is compared is the sampled
-//! instruction with the one that the thread stands at.
+//! thread, the thread halts before its next instruction. The test compares the sampled instruction
+//! with the halted thread's instruction.
 
 use std::{io, time::Duration};
 

@@ -98,8 +98,8 @@ fn process_check(pid: u32, status: io::Result<Status>) -> (Check, Option<Status>
     (check, usable.then_some(status))
 }
 
-/// Whether we may attach: opening its memory asks for the same right as ptrace
-/// (`PTRACE_MODE_ATTACH`, `ptrace(2)`, "Ptrace access mode checking"), and does nothing else.
+/// Whether locality may attach: opening its memory requires the same right as ptrace
+/// (`PTRACE_MODE_ATTACH`, `ptrace(2)`, "Ptrace access mode checking"), without further effects.
 fn access_check(pid: u32, status: &Status) -> Check {
     // SAFETY: a system call without arguments.
     let own = unsafe { libc::geteuid() };

@@ -3,9 +3,9 @@
 //!
 //! Source: glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: each block is preceded by its
 //! chunk's size and flags, and the next chunk follows. The walk ends at the first word that cannot
-//! be a chunk's, and at [`MAX_BYTES`]. Whether a block is in use is unknown (freed ones in
-//! thread caches look the same), and it may have been another one at the sample's time. Not here:
-//! heaps of other threads' arenas, other allocators.
+//! be a chunk header, and at [`MAX_BYTES`]. Whether a block is in use is unknown (freed blocks in
+//! thread caches look the same), and another block may have been here at the sample's time. Not
+//! here: heaps of other threads' arenas, other allocators.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -134,8 +134,8 @@ fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
     Some((start + header + if own { ARENA_BYTES } else { 0 }).next_multiple_of(16))
 }
 
-/// Starts of blocks with their own, adjacent mappings, from the start of a mapping on: the kernel
-/// shows neighbours as one. The last entry is their end.
+/// Starts of blocks with their own, adjacent mappings, from a mapping's start: the kernel shows
+/// neighbours as one mapping. The last entry is their end.
 fn mapped_chunks(start: u64, end: u64, memory: &dyn Memory) -> Vec<u64> {
     const MAPPED: u64 = 2;
     let mut found = Vec::new();

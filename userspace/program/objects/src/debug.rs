@@ -122,7 +122,8 @@ impl Debug {
     }
 }
 
-/// A Fortran common block: its members are its fields, and the first member's place is its own.
+/// A Fortran common block: its members are its fields, and the first member's address is the
+/// block's.
 struct CommonBlock {
     depth: isize,
     die: Die,

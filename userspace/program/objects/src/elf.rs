@@ -149,8 +149,8 @@ impl DataElf {
         })
     }
 
-    /// Address in the file's own space of what a mapping shows that begins at this file offset and
-    /// has this many bytes. A page may belong to two segments; `executable` decides.
+    /// Address in the file's own address space of a mapping with this file offset and size. A page
+    /// may belong to two segments; `executable` decides.
     pub(crate) fn address_of_mapping(&self, offset: u64, executable: bool) -> Option<u64> {
         let holds = |segment: &&Segment| {
             let first_page = segment.offset & !(PAGE - 1);

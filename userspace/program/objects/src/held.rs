@@ -1,10 +1,10 @@
-//! Variables that the registers of the sampled frame and of its callers tell: pointers in registers,
-//! arguments that only the caller still knows, arrays that are passed by reference.
+//! Variables found by the registers of the sampled frame and of its callers: pointers in registers,
+//! arguments known only to the caller, arrays passed by reference.
 //!
-//! A location is evaluated with the registers as they were at the stop, those of callers as the
-//! unwinder restored them. What a function got in a register that it has used up is looked for at
-//! the call: the debug information says what the caller passed (`DW_OP_entry_value`, DWARF 5,
-//! §2.5.1.7, §3.4.2). Words of memory that take part are read now, so names from here are inferred.
+//! A location is evaluated with the registers at the stop, callers' registers as restored by the
+//! unwinder. An argument whose register is overwritten is looked up at the call: the debug
+//! information describes the caller's value (`DW_OP_entry_value`, DWARF 5, §2.5.1.7, §3.4.2).
+//! Memory words in a location are read now, so names from here are inferred.
 
 use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
 

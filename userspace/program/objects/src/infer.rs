@@ -1,8 +1,8 @@
 //! Names for heap blocks without a record: the pointer variables that lead to them.
 //!
-//! What pointers there are is read by [`crate::reading`]; what is read may be newer than the
-//! sample, and a pointer may be left over from a block that was freed: every name from here is
-//! marked as inferred. A recorded block is named only by what was read while it stood.
+//! [`crate::reading`] reads the existing pointers; its values may be newer than the sample, and a
+//! pointer may be a leftover of a freed block: every name from here is marked as inferred. A
+//! recorded block is named only by readings from its lifetime.
 //!
 //! A block's bounds come from the allocation record, or from glibc's own bookkeeping before the
 //! block (glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: size and flags in the word before the
@@ -363,8 +363,8 @@ impl Resolver {
         None
     }
 
-    /// Whether the process allocates by glibc, which gives large blocks and mappings a start of a
-    /// page each; other allocators put blocks of their own into mappings.
+    /// Whether the process allocates by glibc, where large blocks and mappings start at a page of
+    /// their own; other allocators put blocks of their own into mappings.
     fn is_glibc(&mut self) -> bool {
         let maps = |name| self.space.maps_file_named(name);
         let others = ["libjemalloc", "libtcmalloc", "libmimalloc"];
@@ -378,7 +378,8 @@ impl Resolver {
         target.is_some_and(|target| target.hops == 0 && !target.object.name.contains(['[', '*']))
     }
 
-    /// Start of the next mapping after this one that a variable leads to, at the latest the end.
+    /// Start of the next mapping after this one with a variable that points there, at the latest
+    /// the end.
     fn next_mapping(&self, start: u64, end: u64) -> u64 {
         let behind = self.inferred.known.partition_point(|known| known.value <= start);
         let next = self.inferred.known.get(behind..).unwrap_or_default().iter().take(MAX_NEIGHBOURS);
@@ -416,7 +417,7 @@ impl Bounds {
 }
 
 /// Whether a block found by a pointer can be a part of the allocator's block: a pointer to another
-/// block says nothing about this one.
+/// block proves nothing about this block.
 fn is_inside(block: &Block, bounds: Option<Bounds>) -> bool {
     bounds.is_none_or(|bounds| block.start >= bounds.start && !block.is_mapping)
 }

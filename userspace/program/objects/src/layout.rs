@@ -45,7 +45,8 @@ pub struct LayoutField {
 }
 
 impl Resolver {
-    /// The layout of a struct; of an array or alias, that of the struct in it. `None` for what has no fields.
+    /// The layout of a struct; for an array or alias, the layout of the struct inside. `None` for
+    /// types without fields.
     pub fn layout(&self, ty: TypeId) -> Option<Layout> {
         Layout::of(&self.types, ty)
     }

@@ -1,11 +1,11 @@
 //! Names the data object at an address of a live process: the direct method of data-centric
 //! attribution (Cache Scope, HPCToolkit; `approximate-data-centric-2011`, "direct data centric").
 //!
-//! [`Resolver`] answers for one process: which static, thread-local, stack or heap variable, file
-//! or mapping an effective address belongs to, which element and field of it by its DWARF type, and
-//! [`Layout`] how that type lies in cache lines. Everything is read from the files that are mapped,
-//! lazily, module by module; of the process itself only what a [`Memory`] hands over is read
-//! (thread-local blocks of libraries, pointer variables), and nothing is ever written.
+//! [`Resolver`] answers for one process: the static, thread-local, stack or heap variable, file or
+//! mapping of an effective address, the element and field by its DWARF type, and [`Layout`] the
+//! cache lines of the type. Everything is read from the mapped files, lazily, module by module; of
+//! the process itself only through a [`Memory`] (thread-local blocks of libraries, pointer
+//! variables), and nothing is ever written.
 //!
 //! An answer is one of three things: known (symbol, debug information, allocation record),
 //! inferred from a pointer ([`Object::inferred`]), or a place without a name and the reason

@@ -21,10 +21,11 @@ pub struct HeapBlock {
     pub bytes: u64,
     /// Names the allocating context; blocks with the same site are one object.
     pub site: u64,
-    /// The program made it by `mmap`: it may contain many objects, so a pointer into it does not
-    /// name it.
+    /// A mapping by the program's `mmap`: perhaps many objects, so a pointer into the mapping does
+    /// not name it.
     pub mapped: bool,
-    /// Time of its allocation, monotonic clock, to separate it from another one at the same place.
+    /// Time of its allocation, monotonic clock, to separate it from a successor at the same
+    /// address.
     pub since_ns: u64,
 }
 
@@ -36,13 +37,12 @@ pub trait HeapBlocks {
     /// Whether this block stood at that moment and stands still, as far as is known at once.
     fn stood_at(&self, block: &HeapBlock, moment: Instant) -> bool;
 
-    /// Whether the block surely lives now, so readings of memory since its start concern it and no
-    /// successor. May wait for the answer.
+    /// Whether the block surely lives now, so readings of memory since its start concern this block
+    /// and no successor. May wait for the answer.
     fn stands(&self, block: &HeapBlock) -> bool;
 }
 
-/// Reads the process's memory, perhaps newer than the sample, so names that rest on it are
-/// inferred.
+/// Reads the process's memory, perhaps newer than the sample, so resulting names are inferred.
 pub trait Memory {
     /// Fills `into` from `address`. False when any byte of it cannot be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;

@@ -1,10 +1,10 @@
 //! Reads the process's pointers: values, and the variables that lead to them.
 //!
 //! Roots are the writable static variables with debug information and the variables of the sample's
-//! frames and registers; from there pointers are followed through blocks whose type is known, so that
-//! `grid->cells` has its name. One reading reads at most [`MAX_READ`] bytes, and readings together
-//! take at most one part in [`READING_SHARE`] of the time; between two of them, new blocks are not
-//! found.
+//! frames and registers; from there the reader follows pointers through blocks of known type, so
+//! that `grid->cells` gets its name. One reading reads at most [`MAX_READ`] bytes, and readings
+//! together take at most one part in [`READING_SHARE`] of the time; between two readings, new
+//! blocks are not found.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -25,11 +25,11 @@ use crate::stack::Stacks;
 use crate::tls::Threads;
 use crate::types::Types;
 
-/// Accesses to a site's blocks after which a pointer into one suffices for its name.
+/// Accesses to a site's blocks after which a pointer into one block suffices for its name.
 const PATIENCE: u32 = 64;
 
-/// Names the objects of one process. Reads files of the process's modules when the first address
-/// falls in them; keeps what it has read for as long as it lives. Can be sent to another thread.
+/// Names the objects of one process. Reads files of the process's modules at the first address
+/// within them; caches the results for its whole life. Can be sent to another thread.
 #[derive(Debug)]
 pub struct Resolver {
     pub(crate) processes: Processes,
@@ -143,8 +143,8 @@ impl Resolver {
         }
     }
 
-    /// An object by its number, as it is known by now: a heap object may have got its name after
-    /// the first answers.
+    /// An object by its number, with its present name: a heap object may get its name after the
+    /// first answers.
     pub fn object(&self, id: crate::ObjectId) -> Option<&Arc<Object>> {
         self.objects.get(id.0 as usize)
     }

@@ -1,9 +1,9 @@
 //! Names for heap blocks without a record and a pointer: by the type that an access reveals.
 //!
-//! `locality-approximate` follows pointers through the machine code and finds the type; here it
-//! becomes an object and a field. A structure is one object in all its blocks. Other blocks have
-//! their most frequent type, and large ones also the variable's name. An access with a value of
-//! another size or kind than the pointer's type shows nothing. Marked as inferred, since the block
+//! `locality-approximate` follows pointers through the machine code and finds the type; this module
+//! makes it an object and a field. A structure is one object in all its blocks. Other blocks have
+//! their most frequent type, and large blocks also the variable's name. An access whose value has
+//! another size or kind than the pointer's type proves nothing. Marked as inferred, since the block
 //! may contain other data.
 
 use std::collections::HashMap;

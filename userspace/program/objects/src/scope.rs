@@ -1,12 +1,12 @@
 //! The variables of the stack frame at one instruction: the live ones, and the place of each
 //! relative to the frame.
 //!
-//! Blocks and inlined calls that do not contain the instruction are not alive there: others may use
-//! their room. A location is evaluated once per instruction with marks in the place of the frame's
-//! registers, and stored as "mark plus offset", or "what the word at mark plus offset holds" (arrays
-//! whose length only the running program knows); what needs another register than rsp and rbp has
-//! no such form and is left out. A variable in a register has no address, so nothing can be missed
-//! by that.
+//! Blocks and inlined calls outside the instruction's range are not alive there: other variables
+//! may use their space. A location is evaluated once per instruction with marks in place of the
+//! frame's registers, and stored as "mark plus offset", or "the word at mark plus offset" (arrays
+//! whose length only the running program knows); locations by registers other than rsp and rbp have
+//! no such form and are left out. A variable in a register has no address, so leaving it out misses
+//! nothing.
 //!
 //! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8
 //! (inlined subroutines). Limits: the length of a variable-length array is not evaluated; a place

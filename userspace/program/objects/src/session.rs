@@ -44,8 +44,8 @@ impl<'a> Session<'a> {
         let header = match *self.debug.units.get(index as usize)? {
             UnitPlace::Info(offset) => self.dwarf.debug_info.header_from_offset(DebugInfoOffset(offset)),
             UnitPlace::Types(offset) => {
-                // gimli finds them only by walking from the start of the section, so it gets a
-                // section that starts there.
+                // gimli finds them only by a walk from the section's start, so the section passed
+                // to gimli starts there.
                 let section = self.dwarf.debug_types.reader().slice().get(offset..)?;
                 let mut units = DebugTypes::new(section, gimli::LittleEndian).units();
                 Ok(units.next().ok()??)

@@ -1,14 +1,13 @@
 //! The address space of the process, mapping by mapping: those of loaded modules, and the kind of
 //! the rest.
 //!
-//! A mapping belongs to a module when the loader put it where the module's segments say, relative
-//! to its code; the same file mapped by the program itself as data is a file. Zero-filled memory
-//! after a module's last page of file has no name in the maps; it belongs to the module as far as
-//! its segment reaches.
+//! A mapping belongs to a module if its address relative to the module's code is the loader's; the
+//! same file mapped by the program itself as data is a file. Zero-filled memory after a module's
+//! last file page has no name in the maps; it belongs to the module up to its segment's end.
 //!
-//! Limit: the snapshot is read again when an address is not in it, not when a mapping is replaced
-//! by another in place ([`crate::Resolver::refresh`] does that, and what others read is taken for
-//! files that are no module's).
+//! Limit: an address outside the snapshot causes a new snapshot; the replacement of a mapping in
+//! place does not. [`crate::Resolver::refresh`] takes a new one, and an address in a file outside
+//! all modules uses snapshots taken by others.
 
 use std::sync::Arc;
 
@@ -163,7 +162,8 @@ impl Space {
         let near = self.regions.iter().enumerate().filter(|(other, region)| {
             other.abs_diff(index) <= MAX_NEAR && (region.mapping.device, region.mapping.inode) == key
         });
-        // A file without code is a module if it lies as a loader would put it, its header first.
+        // A file without code is a module if its mappings lie as a loader would place them, header
+        // first.
         let mut bases: Vec<(usize, u64)> = near
             .filter(|(_, region)| region.mapping.executable || !elf.has_code() && region.mapping.offset == 0)
             .filter_map(|(other, region)| {

@@ -31,8 +31,8 @@ pub(crate) struct Stacks {
 }
 
 impl Resolver {
-    /// Names a place on the thread's stack, or on a known one of another thread; `None` when it is
-    /// not known to lie there.
+    /// Names a place on the thread's stack, or on a known stack of another thread; `None` for an
+    /// address outside both.
     pub(crate) fn on_stack(&mut self, address: u64, at: &Place<'_>, region: Option<usize>) -> Option<Named> {
         let found = at.frames.iter().enumerate().find(|(index, frame)| {
             let start = if *index == 0 { frame.sp.saturating_sub(RED_ZONE) } else { frame.sp };

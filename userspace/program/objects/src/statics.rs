@@ -120,7 +120,7 @@ impl Statics {
         Arc::clone(object)
     }
 
-    /// Places and objects of all variables that may contain pointers: those with debug information.
+    /// Addresses and objects of all variables with possible pointers: those with debug information.
     pub(crate) fn typed(&mut self, debug: &Debug, context: &mut Context<'_>) -> Vec<(u64, Arc<Object>)> {
         let writable = |address| context.elf.is_writable(address);
         let typed: Vec<&mut Entry> = self

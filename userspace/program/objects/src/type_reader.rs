@@ -202,9 +202,9 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         Some(self.types.add_record(Type { name, bytes, declared, shape }, &signatures))
     }
 
-    /// Equal for types that are the same in the source, seen from different units. Of what a
-    /// pointer leads to, name, size and the names of the members and their types count: nested
-    /// types of templates share their names.
+    /// Equal for types that are the same in the source, seen from different units. For a pointer's
+    /// target, name, size and the names and types of members count: nested types of templates share
+    /// their names.
     fn signature(&self, id: TypeId) -> u64 {
         let mut hash = DefaultHasher::new();
         let id = self.types.strip(id);

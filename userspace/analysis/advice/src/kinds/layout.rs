@@ -25,8 +25,8 @@ fn bytes_of(view: &View<'_>, access: &Access) -> Option<f64> {
     Some(view.profile.objects.get(object.0 as usize)?.bytes? as f64)
 }
 
-/// Misses with a share of the lines left, and data smaller by the same share: data that then fits a
-/// cache never misses there.
+/// Misses with a share of the lines left, and data smaller by the same share: data within a cache's
+/// size never misses there.
 fn shrunk(view: &View<'_>, access: &Access, share: f64) -> Misses {
     let mut misses = lines(access).map(|lines| lines * share);
     if let Some(bytes) = bytes_of(view, access) {
@@ -78,7 +78,7 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     let heaviest =
         at.iter().max_by(|a, b| cost(view, &of.accesses[**a]).total_cmp(&cost(view, &of.accesses[**b])))?;
     let access = &of.accesses[*heaviest];
-    // Other loops with the same object's other members prevent the split.
+    // Other members of the same object, used by other loops, prevent the split.
     let elsewhere = others(view, number, access);
     let kind = if parts.len() <= 2 && !elsewhere.is_empty() { Kind::Soa } else { Kind::Split };
     let record = access.object.and_then(|(_, field)| view.profile.fields.get(field?.0 as usize)?.record);

@@ -28,13 +28,13 @@ fn is_across(access: &Access) -> bool {
         && outer.is_some_and(|step| step.saturating_abs() < FAR)
 }
 
-/// Changes of all accesses to their step from run to run, and the new costs of all lines.
+/// The accesses' changes of step from run to run, and the new costs of all lines.
 fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     let (mut changes, mut after) = (Vec::new(), 0.0);
     for (number, access) in of.accesses.iter().enumerate() {
         let (inner, outer) = (stride(access), access.outer_stride);
-        // A place that the loop comes back to stays one, and a random one too. Of a row whose step
-        // from run to run no window shows, each run is far from the next.
+        // A revisited place stays one, and a random place too. Where no window shows a row's step
+        // from run to run, each run is far from the next.
         if inner.is_none_or(|step| step == 0) {
             after += cost(view, access);
             continue;
@@ -155,8 +155,8 @@ pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Interchange of an array's dimensions: the loop walks along lines, but in short runs that begin far from
-/// each other, and hardware foresees none of them.
+/// Interchange of an array's dimensions: the loop walks along lines, but in short runs far from
+/// each other, unpredictable for hardware prefetchers.
 pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let changes: Vec<Change> = of

@@ -143,7 +143,7 @@ fn core_without(of: &Loop, gone: f64) -> (f64, f64) {
     if is_chain { (1.0, 1.0) } else { (left, 1.0) }
 }
 
-/// Whether the program reaches one loop before the other, by the code of their common caller.
+/// Whether the program reaches one loop before the other, by the code order in their common caller.
 fn comes_first(view: &View<'_>, one: &Loop, other: &Loop) -> bool {
     let addresses = |of: &Loop| -> Vec<(u64, Option<String>)> {
         let stack = view.profile.stacks.get(of.stack.0 as usize);
@@ -207,8 +207,8 @@ fn pair(
     Some(Pair { from, to, concerned, fixes, object: access.object, name, evidence })
 }
 
-/// Whether the second loop reads at other places what the first stores: sums, counts, neighbours by
-/// index. All of the first loop must then be done before.
+/// Whether the second loop reads the first loop's stores at other places: sums, counts, neighbours
+/// by index. The first loop must then finish before.
 fn needs_whole(first: &Loop, second: &Loop) -> bool {
     let stores = first.accesses.iter().filter(|access| access.kind == AccessKind::Store);
     let mut pairs = stores.flat_map(|store| {
@@ -224,8 +224,8 @@ fn needs_whole(first: &Loop, second: &Loop) -> bool {
     })
 }
 
-/// Stores of the first loop whose values only the second loop reads, or that the second loop replaces:
-/// they are gone where a value is passed on in a register.
+/// Stores of the first loop whose values only the second loop reads or overwrites: a value passed
+/// in a register needs none of them.
 fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes: &[Change]) -> Option<Fix> {
     let first = view.loops.get(from)?;
     let read: Vec<_> = changes

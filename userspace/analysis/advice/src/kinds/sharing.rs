@@ -1,9 +1,9 @@
 //! Lines touched by several threads, stored by at least one: false sharing if each thread has words
 //! of its own.
 //!
-//! Windows of different threads show which words of a line their loops touch again and again.
-//! Sources of error: threads that touch a line at different times of the trace do not take the line
-//! from each other; words that no window shows.
+//! Windows of different threads show the words of a line that each thread's loop touches
+//! repeatedly. Sources of error: threads that touch a line at different times of the trace do not
+//! contend for the line; words outside all windows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::{Candidate, Kind, View, gain::Fix};
 const FEWEST: u32 = 2;
 /// Executions of an access in a window from which the access comes back to its word.
 const OFTEN: u64 = 8;
-/// Waiting that sharing can explain: the loop takes this multiple of its core and its lines.
+/// Stalls that sharing can explain: the loop takes this multiple of its core cycles and line costs.
 const WORTH: f64 = 1.1;
 
 /// One thread's accesses to a line.

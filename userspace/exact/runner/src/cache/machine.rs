@@ -121,8 +121,7 @@ struct Said {
 }
 
 impl Machine {
-    /// The requested configuration on this host, with its data levels and its cache for
-    /// instructions.
+    /// The requested configuration on this host, with its data levels and its instruction cache.
     ///
     /// # Errors
     /// Unreadable or invalid files, and contradicting caches, with the remedy.

@@ -1,11 +1,12 @@
 //! A simulation's results by function and line, over all processes of the run.
 //!
 //! A function is a symbol within a module. Inlined code belongs to the surrounding function, at the
-//! lines of the inlined code. Code without a symbol, but known to the unwind table, is named by its
-//! start (not with `--compatible callgrind`). Code without a name belongs to the function called
-//! when it ran: to a named function of its module that jumped there, else to its own address. Stubs
-//! of a procedure linkage table belong to the calling function. Both rules are Callgrind's. Limits:
-//! functions of one module with the same name (`static` ones of several files) are one.
+//! inlined code's lines. Code without a symbol, but in the unwind table, is named by its start
+//! address (not with `--compatible callgrind`). Code without a name belongs to the function of the
+//! current call: to a named function of its module that jumped there, else to its own address.
+//! Stubs of a procedure linkage table belong to the calling function. Both rules are Callgrind's.
+//! Limits: functions of one module with the same name (`static` functions of different files) are
+//! one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -124,7 +125,8 @@ impl Simulated {
         let own_file = self.file(outer.file.as_deref().unwrap_or(UNKNOWN));
         let name = match &outer.function {
             Some(name) => name.clone(),
-            // By its first instruction, if known; else all unnamed code of a module is one.
+            // By its first instruction, if known; else all unnamed code of a module is one
+            // function.
             None if entries.contains(&address) => {
                 format!("{}+{:#x}", base(&module), outer.address.unwrap_or(address))
             }

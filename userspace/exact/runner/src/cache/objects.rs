@@ -1,9 +1,9 @@
 //! Costs of use by data object, over all processes: what the plugin's log calls the objects, and
 //! the rows of the report.
 //!
-//! An object is the same in two processes when the log describes it alike: a variable by its
+//! An object is the same in two processes if the log's descriptions are equal: a variable by its
 //! module, address and name, a mapping without a file by its size. Kinds are those of live reports.
-//! Not here: who finds the objects (the plugin), and which access is charged (`locality-cachesim`).
+//! Not here: finding the objects (the plugin), charging an access (`locality-cachesim`).
 
 use std::collections::BTreeMap;
 

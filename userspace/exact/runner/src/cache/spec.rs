@@ -1,5 +1,5 @@
-//! Caches as people write them: `L1=32K,8,64` on the command line, the same lines in a machine
-//! file, and this host's.
+//! Cache descriptions: `L1=32K,8,64` on the command line, the same lines in a machine file, and
+//! this host's caches.
 //!
 //! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells
 //! of CPU 0; where their number of sets is no power of two the next smaller one is taken
@@ -175,9 +175,9 @@ impl Geometry {
     }
 }
 
-/// The host's caches: the first and the last level of data, and one between them; I1 is left to the
-/// caller. With what was changed or left out, as sentences with the names of the caches that make
-/// them moot when they are given.
+/// The host's caches: the first and the last data level, and one between them; the caller chooses
+/// I1. Also returns changes and omissions, as sentences, each with the names of caches whose
+/// explicit setting makes the sentence moot.
 ///
 /// # Errors
 /// Without sysfs, a sentence with the remedy.
