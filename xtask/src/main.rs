@@ -39,14 +39,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
-    /// Check format, lints and the house's conventions
-    Lint,
     /// Check the house's conventions alone: sizes, names, packages, sentences, references
     Tidy {
         /// Print the limits of comments by package as they would be now
         #[arg(long)]
         limits: bool,
     },
+    /// Check format, lints and the house's conventions
+    Lint,
     /// Write docs/reference/json.md from the types of the report
     Reference,
     /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the

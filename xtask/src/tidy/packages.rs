@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 /// Most lines of a package without its tests.
 const LINES: usize = 8_000;
 
-/// Packages below `userspace/`, each with the workspace packages that it may use, in the order of
-/// the data.
+/// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
+/// which data flows.
 const MAY_USE: [(&str, &[&str]); 35] = [
     ("stream", &[]),
     ("units", &[]),

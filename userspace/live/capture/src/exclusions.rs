@@ -85,7 +85,7 @@ impl Exclusions {
         Ok(())
     }
 
-    /// Whether a process is this one, or a child with the same program.
+    /// Whether a process is this one, or a child of it that runs the same program.
     fn is_own(&self, pid: u32) -> bool {
         pid == self.own
             || (proc::status(pid).is_ok_and(|status| status.parent == self.own) && runs_our_program(pid))

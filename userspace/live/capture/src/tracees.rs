@@ -137,7 +137,7 @@ impl Tracees {
         true
     }
 
-    /// Removes a thread. The process stays until [`Tracees::remove_process`], even without threads.
+    /// Removes a thread. The process stays in `processes`, even without threads.
     pub fn remove(&mut self, tid: u32) -> Option<Thread> {
         let thread = self.threads.remove(&tid)?;
         if let Some(process) = self.processes.get_mut(&thread.tgid) {

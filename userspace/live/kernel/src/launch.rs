@@ -92,8 +92,7 @@ pub fn prepare(command: &[OsString], environment: &[CString]) -> io::Result<Laun
     fork(&words, environment)
 }
 
-/// Starts a command at once, after [`inherited::take_charge`]. Must be called while the process has
-/// one thread.
+/// Starts a command at once. Must be called while the process has one thread.
 pub fn start(words: &[CString], environment: &[CString]) -> io::Result<u32> {
     let launched = fork(words, environment)?;
     let pid = launched.pid;

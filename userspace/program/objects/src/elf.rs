@@ -1,8 +1,8 @@
 //! Data in an ELF file: segments, sections, data symbols, the thread-local segment, and the
 //! position of its DWARF.
 //!
-//! Names stay in the file, which is not trusted: data out of bounds is absent. A section without
-//! successful decompression is reported in [`DataElf::trouble`].
+//! Names stay in the file, which is not trusted: data out of bounds is absent. A failed
+//! decompression of a section becomes a sentence ([`DataElf::load_dwarf`]).
 
 use std::ops::Range;
 

@@ -32,9 +32,9 @@ pub enum Prefetch {
     /// Nothing.
     #[default]
     None,
-    /// The line after a missing one.
+    /// The line after one that missed.
     NextLine,
-    /// The next line of an instruction with evenly spaced touches.
+    /// The line that an instruction will touch next, where its last touches are evenly apart.
     Stride,
 }
 
