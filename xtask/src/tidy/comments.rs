@@ -49,46 +49,46 @@ const VAGUE: [&str; 32] = [
 
 /// Packages above the aim: vague words in 100, and banned words.
 const LIMITS: &[(&str, f64, usize)] = &[
-    ("common", 9.8, 0),
-    ("ebpf", 10.2, 0),
-    ("tests", 11.1, 0),
-    ("tests/bench", 9.6, 0),
-    ("tests/fuzz", 9.7, 0),
-    ("userspace/analysis/advice", 9.7, 0),
-    ("userspace/analysis/compare", 9.4, 0),
-    ("userspace/analysis/estimate", 9.1, 0),
+    ("common", 10.0, 0),
+    ("ebpf", 10.5, 0),
+    ("tests", 11.5, 0),
+    ("tests/bench", 10.0, 0),
+    ("tests/fuzz", 10.0, 0),
+    ("userspace/analysis/advice", 10.0, 0),
+    ("userspace/analysis/compare", 9.5, 0),
+    ("userspace/analysis/estimate", 9.5, 0),
     ("userspace/analysis/execution", 12.5, 0),
-    ("userspace/analysis/findings", 9.6, 0),
+    ("userspace/analysis/findings", 10.0, 0),
     ("userspace/analysis/mrc", 9.5, 0),
     ("userspace/cli", 11.0, 6),
     ("userspace/exact/cachesim", 9.5, 0),
-    ("userspace/exact/dataflow", 9.3, 0),
-    ("userspace/exact/plugin", 9.9, 0),
+    ("userspace/exact/dataflow", 9.5, 0),
+    ("userspace/exact/plugin", 10.0, 0),
     ("userspace/exact/reuse", 9.5, 0),
-    ("userspace/exact/runner", 9.2, 0),
-    ("userspace/html", 9.2, 0),
-    ("userspace/live/arbiter", 9.8, 0),
-    ("userspace/live/capture", 9.2, 0),
-    ("userspace/live/doctor", 9.2, 0),
-    ("userspace/live/heap", 9.9, 0),
-    ("userspace/live/kernel", 9.7, 0),
+    ("userspace/exact/runner", 9.5, 0),
+    ("userspace/html", 9.5, 0),
+    ("userspace/live/arbiter", 10.0, 0),
+    ("userspace/live/capture", 9.5, 0),
+    ("userspace/live/doctor", 9.5, 0),
+    ("userspace/live/heap", 10.0, 0),
+    ("userspace/live/kernel", 10.0, 0),
     ("userspace/live/preload", 9.0, 0),
-    ("userspace/live/rate", 9.7, 0),
-    ("userspace/live/shadow", 9.6, 0),
-    ("userspace/live/tracer", 9.6, 0),
-    ("userspace/model", 12.3, 4),
-    ("userspace/program/approximate", 9.7, 0),
-    ("userspace/program/isa", 9.2, 0),
-    ("userspace/program/loops", 9.8, 0),
-    ("userspace/program/objects", 9.4, 0),
-    ("userspace/program/symbols", 9.6, 0),
-    ("userspace/report/diff", 8.6, 0),
-    ("userspace/report/exports", 8.4, 0),
-    ("userspace/report/schema", 12.4, 1),
-    ("userspace/store", 9.1, 0),
+    ("userspace/live/rate", 10.0, 0),
+    ("userspace/live/shadow", 10.0, 0),
+    ("userspace/live/tracer", 10.0, 0),
+    ("userspace/model", 12.5, 4),
+    ("userspace/program/approximate", 10.0, 0),
+    ("userspace/program/isa", 9.5, 0),
+    ("userspace/program/loops", 10.0, 0),
+    ("userspace/program/objects", 9.5, 0),
+    ("userspace/program/symbols", 10.0, 0),
+    ("userspace/report/diff", 9.0, 0),
+    ("userspace/report/exports", 8.5, 0),
+    ("userspace/report/schema", 12.5, 1),
+    ("userspace/store", 9.5, 0),
     ("userspace/stream", 9.0, 0),
-    ("xtask", 9.5, 0),
-    ("xtask/prebuilt", 9.9, 0),
+    ("xtask", 10.0, 0),
+    ("xtask/prebuilt", 10.0, 0),
 ];
 
 /// Counts of one package.
@@ -111,7 +111,7 @@ pub fn check(files: &BTreeMap<String, String>, banned: &[Banned]) -> Vec<String>
     against(&counts(files, banned), LIMITS)
 }
 
-/// The table of limits as it would be now, and the share of all packages together.
+/// The table of limits as it would be now, up to the next half, and the share of all packages.
 pub fn table(files: &BTreeMap<String, String>, banned: &[Banned]) -> String {
     let counts = counts(files, banned);
     let sum = counts.values().fold(Counts::default(), |sum, one| Counts {
@@ -121,7 +121,7 @@ pub fn table(files: &BTreeMap<String, String>, banned: &[Banned]) -> String {
     });
     let rows = counts.iter().filter(|(_, counts)| counts.share() > AIM || counts.banned > 0);
     let rows = rows.map(|(package, counts)| {
-        format!("    (\"{package}\", {:.1}, {}),\n", (counts.share() * 10.0).ceil() / 10.0, counts.banned)
+        format!("    (\"{package}\", {:.1}, {}),\n", (counts.share() * 2.0).ceil() / 2.0, counts.banned)
     });
     format!(
         "{}all packages: {:.1} vague words in 100 of {}, {} banned words",
@@ -238,7 +238,7 @@ mod tests {
         // What, it: two of six; code in backticks is one word.
         assert_eq!(counts["a"], Counts { words: 6, vague: 2, banned: 1 });
         assert_eq!(counts["a/b"], Counts { words: 2, vague: 0, banned: 0 });
-        assert!(table(&files, &told()).contains("(\"a\", 33.4, 1),"));
+        assert!(table(&files, &told()).contains("(\"a\", 33.5, 1),"));
     }
 
     #[test]
