@@ -2,7 +2,7 @@
 
 /// Which threads are targets; the value of the `MODE` global.
 pub mod mode {
-    /// Processes in the `TARGETS` map, and what they fork.
+    /// Processes in the `TARGETS` map, with their forks.
     pub const PROCESSES: u32 = 0;
     /// Threads in the cgroups of the `CGROUPS` map, or below them.
     pub const CGROUPS: u32 = 1;

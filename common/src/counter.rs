@@ -8,7 +8,7 @@ pub const SEEN: u32 = 0;
 pub const SUBMITTED: u32 = 1;
 /// Ring full: the record is lost.
 pub const LOST_RING_FULL: u32 = 2;
-/// Scratch buffer missing (cannot happen; counted so that it is never silent).
+/// Scratch buffer missing (cannot happen; counted to be visible).
 pub const LOST_SCRATCH: u32 = 3;
 /// Not a target's thread.
 pub const FILTERED_OTHER: u32 = 4;
@@ -38,21 +38,21 @@ pub const HEAP_SMALL: u32 = 15;
 /// Calls of one allocation function by another, and calls of `mmap` that give the program no
 /// memory: files, stacks.
 pub const HEAP_NESTED: u32 = 16;
-/// Frees of what is not known, and of nothing.
+/// Frees of unknown blocks, and of null.
 pub const HEAP_FREE_UNKNOWN: u32 = 17;
-/// Calls that were followed to their return.
+/// Calls followed to their return.
 pub const HEAP_FOLLOWED: u32 = 18;
-/// Calls that a full map kept from being followed.
+/// Calls that were not followed because a map was full.
 pub const HEAP_UNFOLLOWED: u32 = 19;
 /// Returns without a block.
 pub const HEAP_FAILED: u32 = 20;
 /// Allocations and frees that were recorded.
 pub const HEAP_RECORDED: u32 = 21;
-/// Those that found the ring full.
+/// Records refused by a full ring.
 pub const HEAP_LOST: u32 = 22;
 /// Stacks of new sites that were recorded.
 pub const HEAP_SITES: u32 = 23;
-/// Those that found the ring full.
+/// Records refused by a full ring.
 pub const HEAP_SITES_LOST: u32 = 24;
 /// Live blocks whose free will not be seen: more blocks than the map holds.
 pub const HEAP_LIVE_FULL: u32 = 25;
@@ -61,14 +61,14 @@ pub const FILTERED_NO_ADDRESS: u32 = 26;
 /// Ticks of the clock that met a target of whose words some are watched. Not part of [`FATE`], as
 /// what is below.
 pub const ARMED_TICKS: u32 = 27;
-/// Those of them that met it in a repeated string instruction, of its own or of the kernel.
+/// Ticks in a repeated string instruction, of the program or of the kernel.
 pub const ARMED_STRING_TICKS: u32 = 28;
 /// Samples that met a target's thread in the kernel, whether or not they were recorded.
 pub const KERNEL_TICKS: u32 = 29;
 /// Number of counters.
 pub const COUNT: u32 = 30;
 
-/// What can become of an event that was seen: exactly one of these per event.
+/// Fates of a seen event: exactly one of these per event.
 pub const FATE: [(u32, &str); 11] = [
     (SUBMITTED, "submitted"),
     (LOST_RING_FULL, "ring full"),

@@ -32,12 +32,12 @@ pub mod function {
     pub const HEAP_CALLOC: u32 = 11;
     /// mimalloc's `heap_realloc(heap, block, bytes, …)`.
     pub const HEAP_REALLOC: u32 = 12;
-    /// The bits of a cookie that say which of these.
+    /// Bits of a cookie for these.
     pub const MASK: u64 = 0xff;
     /// Cookie bit: its probed instruction is one that the kernel must step over, the dearer kind.
     pub const STEPPED: u64 = 0x200;
-    /// Cookie bit: an allocator's function in the program itself, so that where a call comes from
-    /// does not tell whether the allocator made it.
+    /// Cookie bit: an allocator's function in the program itself, so the place of a call does not
+    /// show whether the allocator made it.
     pub const OWN: u64 = 0x400;
 }
 
@@ -61,7 +61,7 @@ pub struct HeapRecord {
     pub address: u64,
     /// Size as it was asked for.
     pub bytes: u64,
-    /// For [`event::MOVED`] what was there before, which is gone; else 0.
+    /// For [`event::MOVED`] the former block, now freed; else 0.
     pub old_address: u64,
     /// Name of the place and its callers ([`site`]), for a free 0.
     pub site: u64,
@@ -81,7 +81,7 @@ pub struct HeapSiteRecord {
     pub header: Header,
     /// Its name.
     pub site: u64,
-    /// Size that was asked for there first.
+    /// Size of the first request there.
     pub bytes: u64,
     /// One of [`function`].
     pub function: u32,
@@ -123,7 +123,7 @@ pub struct Pending {
     pub return_address: u64,
     /// Size that is asked for.
     pub bytes: u64,
-    /// Block that is reallocated, or where the address of the new one is put.
+    /// Reallocated block, or the place for the address of the new one.
     pub block: u64,
     /// Name of the site.
     pub site: u64,
@@ -141,7 +141,7 @@ pub struct Pending {
 pub struct TextRange {
     /// First byte.
     pub start: u64,
-    /// Behind the last byte.
+    /// First address after the last byte.
     pub end: u64,
 }
 
@@ -153,16 +153,16 @@ impl TextRange {
     }
 }
 
-/// Allocator libraries of a process that are told apart from its other code.
+/// Allocator libraries of a process that are distinguished from its other code.
 pub const ALLOCATORS_MAX: usize = 4;
 
-/// Map value: where the code of a process lies that says what a call is.
+/// Map value: ranges of a process's code that decide about a call.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProcessText {
     /// The program's.
     pub program: TextRange,
-    /// That of libraries with an allocator: what they map is their own store, and holds blocks.
+    /// Ranges of allocator libraries: their mappings are a store of blocks.
     pub allocators: [TextRange; ALLOCATORS_MAX],
 }
 

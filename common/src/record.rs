@@ -47,7 +47,7 @@ pub struct Header {
     pub tgid: u32,
     /// Thread in the tracer's pid namespace.
     pub tid: u32,
-    /// CPU that it ran on.
+    /// CPU of the event.
     pub cpu: u32,
     /// Watched words in the copied stack: the copy of each cost the thread a trap of its own, which
     /// counts nowhere else.
@@ -166,16 +166,16 @@ pub struct TouchRecord {
     pub watch: u64,
     /// Watched address.
     pub address: u64,
-    /// What the touch is to the watch: one of [`touch`].
+    /// Meaning of the touch for the watch: one of [`touch`].
     pub role: u32,
     /// 1 when the kernel touched on the thread's behalf.
     pub kernel: u32,
     /// CPU time of the thread while the event was enabled, cumulative since it was opened
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
-    /// The same when the kernel side was done with the watch's touch before this one, or with the
-    /// use that it [follows](WatchState::follows), if that was its word's last touch; 0 where there
-    /// was none, and `u64::MAX` as above. Another thread's event has another count.
+    /// The same at the end of the kernel side's work on the watch's former touch, or on the use
+    /// that it [follows](WatchState::follows), if that was the last touch of its word; 0 without
+    /// one, and `u64::MAX` as above. Another thread's event has another count.
     pub since_ns: u64,
     /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or
     /// [`NOT_COUNTED`].
@@ -197,11 +197,11 @@ pub mod touch {
     pub const USE: u32 = 1;
     /// The next touch by any thread: the reuse.
     pub const REUSE: u32 = 2;
-    /// The same, where the next touch of the thread is told too ([`crate::rules::behind_reuse`]).
+    /// The same, where the next touch of the thread is recorded too ([`crate::rules::behind_reuse`]).
     pub const NEAR_REUSE: u32 = 3;
-    /// The touch behind that, or behind [`USE_AGAIN`]: all is seen.
+    /// The touch after that, or after [`USE_AGAIN`]: all is seen.
     pub const AGAIN: u32 = 4;
-    /// Behind a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
+    /// After a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
     pub const USE_AGAIN: u32 = 5;
     /// A touch by the kernel that the watch passes over
     /// ([`WatchState::passes`](super::WatchState::passes)); it waits on.
@@ -272,7 +272,7 @@ pub const METER_WORDS: usize = 4;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meter {
-    /// [`SampleRecord::sequence`] of the sample at whose stop it was started.
+    /// [`SampleRecord::sequence`] of the sample whose stop started it.
     pub sequence: u64,
     /// Addresses of 8-byte words; 0 for none.
     pub words: [u64; METER_WORDS],
@@ -308,13 +308,13 @@ pub struct WatchState {
     /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it
     /// waits for another.
     pub used_ns: u64,
-    /// The word whose watch sees the use, where this one waits for a touch behind it; else 0. Both
-    /// were enabled at once, so that they count alike.
+    /// The word with the watch that sees the use, if this one waits for a touch after it; else 0.
+    /// Both were enabled at once, with equal counts.
     pub follows: u64,
     /// So many touches by the kernel are still passed over: they are neither use nor reuse.
     pub passes: u64,
-    /// The word by its address in the process of the use, where this entry is for another process
-    /// that maps the word too; else 0. All other fields but `watch` are then those of that entry.
+    /// The word by its address in the process of the use, if this entry is for another process with
+    /// the word; else 0. All other fields but `watch` are then those of that entry.
     pub main_word: u64,
     /// Thread group of the process of the use.
     pub main_tgid: u32,
@@ -343,7 +343,7 @@ pub struct HeldThread {
     pub start_ticks: u64,
     /// [`SampleRecord::sequence`] of the sample that raised the newest stop; 0 before the first.
     pub sequence: u64,
-    /// Signal that was sent for it.
+    /// Signal sent for it.
     pub signal: u32,
     /// Explicit padding.
     pub reserved: u32,

@@ -8,7 +8,7 @@ pub mod phase {
     pub const USED: u64 = 1;
     /// All was seen.
     pub const DONE: u64 = 2;
-    /// The reuse was seen, and the next touch of the owner is told too, which ends the interval
+    /// The reuse was seen, and the next touch of the owner is recorded too, which ends the interval
     /// that is measured again.
     pub const NEAR: u64 = 3;
     /// The same, where the next touch of the owner begins that interval, if it is by the
@@ -18,21 +18,21 @@ pub mod phase {
     pub const EARLIER: u64 = 1 << 32;
 }
 
-/// What a touch means for its watch.
+/// Meaning of a touch for its watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TouchMeaning {
     /// It is the use: go to [`phase::USED`].
     Use,
-    /// It is the reuse: go where [`behind_reuse`] says.
+    /// The reuse: go where [`behind_reuse`] says.
     Reuse,
-    /// It is the touch behind a near reuse by another instruction: by the instruction of the use,
+    /// The touch after a near reuse by another instruction: by the instruction of the use,
     /// it is as a use (go to [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
     UseAgain,
-    /// It is the touch that ends the interval behind a near reuse: go to [`phase::DONE`].
+    /// The touch that ends the interval after a near reuse: go to [`phase::DONE`].
     Again,
-    /// Another thread came first behind a near reuse, whose own distance stands: go to [`phase::DONE`].
+    /// Another thread came first after a near reuse, whose own distance stands: go to [`phase::DONE`].
     Forgone,
-    /// One of those that were known to come before the use: go to the phase given, and let it count.
+    /// A touch known to come before the use: go to the given phase, and let it count.
     Before(u64),
     /// Another thread came before the use: ignore it and stay armed.
     Early,
@@ -58,7 +58,7 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
 }
 
 /// Longest time from a use to a reuse, our traps included, that is measured again: the first
-/// milliseconds behind a stop are slower than others, which made a sweep of .55 ms .53 to .96 ms
+/// milliseconds after a stop are slower than others, which made a sweep of .55 ms .53 to .96 ms
 /// long.
 pub const NEAR_NS: u64 = 2_000_000;
 /// The same where two instructions take turns, which needs one trap more: reports know a clock's
@@ -66,23 +66,23 @@ pub const NEAR_NS: u64 = 2_000_000;
 /// reuse to the next touch by the instruction of the use.
 pub const NEAR_PAIR_NS: u64 = 200_000;
 
-/// Where a watch goes behind the reuse that its owner made: to [`phase::NEAR`] or
+/// Where a watch goes after the reuse that its owner made: to [`phase::NEAR`] or
 /// [`phase::NEAR_PAIR`] where a later interval between the same instructions shall take the place
 /// of that from the use at `used` to the reuse at `reuse`, each an instruction pointer and a time
 /// of the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
 ///
-/// Behind a stop, a thread finds its caches and translations cold, which makes short distances
+/// After a stop, a thread finds its caches and translations cold, which makes short distances
 /// longer. The touch after a uniformly drawn one is uniformly drawn too, and so is the one after
-/// that: a later interval of the same word stands as well for all of them. It is taken where it is
-/// one between the same instructions: the next one where one instruction touches the word again and
-/// again, the next but one where two take turns, as where a loop loads a word and stores it.
+/// that: a later interval of the same word represents all of them as well. It is taken between the
+/// same instructions only: the next interval if one instruction touches the word again and again,
+/// the next but one if two take turns, as in a loop that loads a word and stores it.
 ///
-/// Watched uses are drawn among those that their window does not show reused, so this holds only
-/// where one instruction's uses of a word are all alike. Where two take turns,
-/// [`crate::record::WatchState::no_turns`] is for those whose window shows the using instruction at
-/// the word before (elements smaller than a word), and [`is_alike`] looks again. Of one instruction
-/// only those are looked at that have `no_turns`; all others are believed: in compressors they are
-/// drawn from the same many distances, and to take the longer of two makes them too long.
+/// Watched uses are drawn among those without a reuse in their window, so this holds only if one
+/// instruction's uses of a word are all alike. If two take turns,
+/// [`crate::record::WatchState::no_turns`] marks windows with the using instruction at the word
+/// before (elements smaller than a word), and [`is_alike`] decides. Of one instruction only
+/// intervals with `no_turns` are checked, and the rest are believed: in compressors they are drawn
+/// from the same many distances, and the longer of two would be too long.
 pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
         phase::NEAR
@@ -108,7 +108,7 @@ pub const fn is_alike(first_ns: u64, later_ns: u64, trap_ns: u64) -> bool {
     first_ns <= later_ns.saturating_mul(2).saturating_add(trap_ns.saturating_mul(2))
 }
 
-/// Whether a touch is one by the instruction of the use, soon enough behind the reuse. `used`: that
+/// Whether a touch is one by the instruction of the use, soon enough after the reuse. `used`: that
 /// instruction, and when the kernel side was done with the reuse.
 pub const fn is_use_again(used: (u64, u64), touched: (u64, u64)) -> bool {
     used.0 == touched.0 && is_near(used, touched, NEAR_PAIR_NS)
@@ -137,8 +137,8 @@ pub const fn signal_bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether the thread may be stopped with `signal`: nobody catches it, blocks it, or would lose a
-/// pending one.
+/// Whether the thread may be stopped with `signal`: not caught, not blocked, without a pending one
+/// to lose.
 pub const fn signal_is_free(signal: u32, handler: u64, blocked: u64, pending: u64) -> bool {
     handler_is_harmless(handler) && (blocked | pending) & signal_bit(signal) == 0
 }

@@ -55,7 +55,7 @@ pub fn code(ip: u64, to: *mut Code) {
 /// What was copied of a stack.
 pub struct Copied {
     pub bytes: u32,
-    /// Watched words that were kept apart.
+    /// Watched words that were fetched apart.
     pub nested_traps: u32,
 }
 
@@ -83,7 +83,7 @@ pub fn stack(tgid: u32, rsp: u64, to: *mut u8) -> Copied {
 
 /// Copies `bytes` bytes of one page of the stack, `at` bytes above `rsp`, to the same place in
 /// `to`, a watched word among them on its own: in a bulk copy, each of its bytes would trap. With
-/// two watched words in a page, one is kept apart.
+/// two watched words in a page, one is fetched apart.
 #[inline(always)]
 fn piece(
     rsp: u64,
@@ -126,7 +126,7 @@ fn read(rsp: u64, at: u64, bytes: u64, to: *mut u8) -> bool {
 
 /// Copies a watched word with one trap. Only the string helper loads whole words
 /// (`do_strncpy_from_user` in lib/strncpy_from_user.c); it blanks what follows a zero byte, so the
-/// bytes behind the first one are fetched again. The eighth byte comes out as zero, which it is in
+/// bytes after the first one are fetched again. The eighth byte comes out as zero, which it is in
 /// any address.
 #[inline(always)]
 fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
@@ -167,7 +167,7 @@ pub fn put_word(at: u64, word: u64, to: *mut u8) {
     unsafe { to.add(at as usize).cast::<u64>().write_unaligned(word) };
 }
 
-/// The same value, of which the compiler knows nothing.
+/// The same value, hidden from the compiler.
 #[inline(always)]
 fn opaque(mut value: u64) -> u64 {
     // SAFETY: a register is moved to itself. (Without an instruction, two lines would claim the

@@ -32,7 +32,7 @@ const NOT_THE_RETURN: u32 = 1;
 /// Where the kernel puts what a probed return goes through: the last page of a program's address
 /// space (`xol_add_vma` in kernel/events/uprobes.c).
 pub const TRAMPOLINE: u64 = (1 << 47) - 2 * PAGE_BYTES;
-/// What everything else says.
+/// All other kinds.
 const DONE: u32 = 0;
 
 #[unsafe(no_mangle)]
@@ -169,7 +169,7 @@ fn freed(call: &Call, which: u32, address: u64, unmapped_bytes: u64) {
         return;
     };
     if which == function::MUNMAP && unmapped_bytes < bytes {
-        // What is left of it keeps its name.
+        // The rest of it retains its name.
         count_shared(counter::HEAP_FREE_UNKNOWN);
         return;
     }
@@ -215,7 +215,7 @@ fn returned(regs: *mut pt_regs) {
     let mut old = if reallocates(which) { pending.block } else { 0 };
     if address == 0 {
         count_shared(counter::HEAP_FAILED);
-        // The old block stands where there was no room, and is gone where nothing was asked for.
+        // The old block stays if memory was short, and is gone if size 0 was requested.
         if old != 0 && pending.bytes == 0 {
             freed(&call, function::FREE, old, 0);
         }

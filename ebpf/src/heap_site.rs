@@ -36,7 +36,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// This one.
+    /// This site.
     #[inline(always)]
     pub fn now() -> Self {
         let Ids { tgid, tid } = ids::current();
@@ -60,14 +60,13 @@ pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_addre
     // SAFETY: two threads of one process read the same value.
     let text = unsafe { HEAP_TEXT.get(call.tgid) }.map_or(TextRange::default(), |text| text.program);
     let name = named(call.tgid, rsp, return_address, text);
-    // Of threads that come to a new site at the same time, one tells of it; where the map has no
-    // room, each call.
+    // Of threads at a new site at the same time, one reports it; with a full map, each call does.
     if HEAP_SITES.get_ptr(name).is_some()
         || HEAP_SITES.insert(name, 1, u64::from(BPF_NOEXIST)).is_err_and(|error| error == IS_THERE)
     {
         return name;
     }
-    // Without a closure: its name would depend on where it was compiled.
+    // Without a closure: its name would depend on the place of compilation.
     let room = room_for_site::<{ RECORD_BYTES_MAX as u64 }>();
     if room.is_null() {
         // The next call tells.
@@ -116,7 +115,7 @@ pub fn return_address(rsp: u64) -> u64 {
     address
 }
 
-/// Notes a call that is not followed, because it may map something.
+/// Records an unfollowed call, because it may map memory.
 #[inline(always)]
 pub fn note_small(tid: u32, rsp: u64) {
     let now = SmallCall { rsp, return_address: return_address(rsp) };

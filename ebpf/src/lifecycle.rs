@@ -1,6 +1,6 @@
 //! `thread_fork`, `process_exec`, `thread_exit`: births, program changes and deaths of targets.
-//! Keeps the target map and the held map true in the kernel, so that no forked process is missed
-//! and nothing stays held on the dead.
+//! Keeps the target map and the map of seized threads true in the kernel, so that no forked process is missed
+//! and no entry of a dead thread stays.
 
 use aya_ebpf::{
     helpers::generated::{bpf_get_current_comm, bpf_get_smp_processor_id, bpf_ktime_get_ns},
@@ -22,7 +22,7 @@ use crate::{
     task::Task,
 };
 
-/// Where an event has no other thread.
+/// For events without another thread.
 const NOBODY: Ids = Ids { tgid: 0, tid: 0 };
 
 /// `sched_process_fork(parent, child)`: runs in the parent, before the child runs.
@@ -60,7 +60,7 @@ pub fn process_exec(ctx: RawTracePointContext) -> i32 {
 pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
     let ids = ids::current();
     record(&ctx, lifecycle::EXIT, ids, NOBODY, Task::current().cpu_ns());
-    // Absent for a thread that was never held.
+    // Absent for a thread that was never seized.
     let _ = HELD.remove(ids.tid);
     if ids.tid == ids.tgid {
         // Its number may become another process'.

@@ -53,7 +53,7 @@ pub static METERS: HashMap<u32, Meter> = HashMap::with_max_entries(65536, 0);
 #[map]
 pub static COUNTED: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
 
-/// The counters: at each place the loads of a thread and behind them its stores.
+/// The counters: at each place the loads of a thread and after them its stores.
 #[map]
 pub static ACCESS_EVENTS: PerfEventArray<u64> = PerfEventArray::new(0);
 
@@ -79,7 +79,7 @@ pub static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
 #[map]
 pub static HEAP_RING: RingBuf = RingBuf::with_byte_size(4096, 0);
 
-/// User space replaces it as whole words, and any mixture of old and new ones is one that was meant.
+/// User space replaces it word by word, and any mixture of old and new words is valid.
 #[map]
 pub static HEAP_SETTINGS: Array<HeapSettings> = Array::with_max_entries(1, 0);
 

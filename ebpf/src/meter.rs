@@ -46,7 +46,7 @@ pub fn meter(data: *mut bpf_perf_event_data) -> u32 {
     COUNT_TICK
 }
 
-/// The record, and behind it a place for the saved registers.
+/// The record, and after it a place for the saved registers.
 #[repr(C)]
 struct Room {
     record: MeterRecord,

@@ -95,7 +95,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
             (*record).accessed_by = (*record).regs.rip;
             // What the kernel saved when the interrupt came from user mode.
             let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
-            // Instruction pointer, code segment and flags lie one behind the other in both.
+            // Instruction pointer, code segment and flags follow each other in both.
             let to = &raw mut (*record).regs.rip;
             bpf_probe_read_kernel(to.cast(), 3 * 8, (&raw const (*saved).rip).cast());
         }
@@ -122,7 +122,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
 /// Stops the thread before its next instruction, if the freezer holds it; returns the signal or why not.
 #[inline(always)]
 fn stop(record: *const SampleRecord, tid: u32, now: u64) -> (u32, u32) {
-    // First, so that no record wakes a reader that is not there.
+    // First, so that no record wakes an absent reader.
     let heartbeat = HEARTBEAT.get(0).copied().unwrap_or(0);
     if now.saturating_sub(heartbeat) > HEARTBEAT_MAX_AGE_NS {
         return (0, no_stop::NO_HEARTBEAT);

@@ -45,8 +45,8 @@ impl Task {
     /// Process and thread id in the pid namespace with this inode number, which is not the initial one;
     /// zeroes for a thread that has none there.
     ///
-    /// A `struct pid` has one number for each namespace from the initial one to its own. All threads of a
-    /// process are in the same pid namespace, so the levels of both are the same.
+    /// A `struct pid` has one number for each namespace from the initial one to its own. All
+    /// threads of a process are in the same pid namespace, so the levels of both are equal.
     #[inline(always)]
     pub fn ids_in(self, namespace: u32) -> (u32, u32) {
         let pid: u64 = read(self.0 + u64::from(offset!(task_thread_pid)));

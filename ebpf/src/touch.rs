@@ -1,5 +1,5 @@
 //! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the
-//! next of any thread is the reuse; behind a near one, the next ones of that thread are told too.
+//! next of any thread is the reuse; after a near one, the next ones of that thread are recorded too.
 //! A word that another process maps too has an entry there that leads to the one of the use.
 //! The kernel's own are passed over where that is asked for. A non-zero return lets the event's
 //! limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event disarms itself in the kernel.
@@ -166,8 +166,8 @@ fn done_with_use_ns(key: WatchKey) -> u64 {
     unsafe { if (*state).phase == phase::USED { (*state).used_ns } else { 0 } }
 }
 
-/// Replaces `*word` by `new` if it is `old`, atomically; returns what it was. (`core` has no such
-/// operation for BPF.)
+/// Replaces `*word` by `new` if it is `old`, atomically; returns the former value. (`core` has no
+/// such operation for BPF.)
 ///
 /// # Safety
 ///

@@ -1,8 +1,9 @@
-//! Reads files in Callgrind's format, whoever wrote them, and tells where two of the same program differ.
+//! Reads files in Callgrind's format from any tool, and lists the differences of two files of one
+//! program.
 //!
 //! Format: "Callgrind Format Specification" in valgrind's manual. A function is known by its object
-//! file and its name; what is inlined into it belongs to it. Not here: running Callgrind. Limits:
-//! one part a file, no jumps.
+//! file and its name; inlined code belongs to the surrounding function. Not here: running
+//! Callgrind. Limits: one part a file, no jumps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -18,7 +19,7 @@ pub struct Costs {
     pub functions: BTreeMap<(String, String), Vec<u64>>,
     /// Costs by function, file and line: of no object apart.
     pub lines: BTreeMap<(String, String, u64), Vec<u64>>,
-    /// Calls: caller, callee, count and what was spent below them.
+    /// Calls: caller, callee, count and inclusive cost.
     pub calls: BTreeMap<(String, String), (u64, Vec<u64>)>,
 }
 
@@ -134,7 +135,7 @@ impl Costs {
         self.functions.values().filter_map(|row| row.get(column)).sum()
     }
 
-    /// Costs by function of an object with that file name; `None`: of all objects, under their names.
+    /// Costs by function of an object with that file name; `None`: of all objects, by their names.
     pub fn of_object(&self, name: Option<&str>) -> BTreeMap<String, Vec<u64>> {
         let mut sums: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for ((object, function), row) in &self.functions {
@@ -149,8 +150,8 @@ impl Costs {
     }
 }
 
-/// A function's name in both files. Callgrind has GCC's names of OpenMP regions (`f._omp_fn.0`), ours
-/// says where they are (`f (parallel loop, f.c:17)`): all regions of a function are one.
+/// A function's name in both files. Callgrind prints GCC's names of OpenMP regions (`f._omp_fn.0`),
+/// locality prints their place (`f (parallel loop, f.c:17)`): all regions of a function are one.
 fn common(function: &str) -> String {
     let region = ["._omp_fn.", " (parallel loop"].iter().find_map(|mark| function.split_once(mark));
     region.map_or_else(|| function.to_owned(), |(outer, _)| format!("{outer} (regions)"))
@@ -161,8 +162,8 @@ const NOT_OWN: [&str; 5] = ["libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6", "v
 
 impl Costs {
     /// Costs by function and object of the program's own code: its file and its libraries, without
-    /// the C library. What has no name in the symbols is one row an object, because both sides call
-    /// it by addresses.
+    /// the C library. Functions without a symbol are one row an object, because both tools name
+    /// them by addresses.
     pub fn own(&self) -> BTreeMap<String, Vec<u64>> {
         let mut sums: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for ((object, function), row) in &self.functions {

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// A cgroup below a root; what is still in it when it is dropped is killed.
+/// A cgroup below a root; dropping it kills the processes inside.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,
@@ -24,7 +24,7 @@ impl Cgroup {
     /// One of the hierarchy of version 1 that has a controller.
     ///
     /// # Errors
-    /// There is no such hierarchy, or it takes no folder.
+    /// No such hierarchy, or folders are refused.
     pub fn old(controller: &str) -> Result<Self, String> {
         Self::below(&mount("cgroup", controller)?)
     }
@@ -42,7 +42,7 @@ impl Cgroup {
         &self.folder
     }
 
-    /// Writes one of its files; panics where the kernel refuses.
+    /// Writes one of its files; panics if the kernel refuses.
     pub fn set(&self, file: &str, value: &str) {
         let path = self.folder.join(file);
         fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -61,7 +61,7 @@ impl Cgroup {
         }
     }
 
-    /// A command that is in it from its first instruction.
+    /// A command in the cgroup from its first instruction.
     #[must_use]
     pub fn start(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
@@ -92,7 +92,7 @@ impl Drop for Cgroup {
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
             for (file, thawed) in [("freezer.state", "THAWED"), ("cgroup.freeze", "0")] {
-                // One of the two is there.
+                // At least one of the two exists.
                 let file = self.folder.join(file);
                 drop(file.exists().then(|| fs::write(&file, thawed)));
             }

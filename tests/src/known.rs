@@ -18,7 +18,7 @@ pub fn assert_top(report: &Value, program: &str, name: &str) {
     }
 }
 
-/// Whether the heaviest pair of the report is this one, or where it differs.
+/// Whether the heaviest pair of the report is this one, or the difference.
 pub fn top_is(report: &Value, pair: &Pair) -> Result<(), String> {
     let top = report["pairs"].get(0).ok_or("the report has no pairs")?;
     at(&top["use"], &pair.uses).map_err(|e| format!("use {e}"))?;

@@ -1,9 +1,9 @@
-//! One trace of a running program with everything it leaves: the report, the profile behind it, what it said.
+//! One trace of a running program with its results: report, profile, messages.
 //!
-//! [`Live::trace`] panics where something does not hold that must hold of every trace: exit status
-//! 0, a profile that gives the same books as the report, books that balance, each unnamed frame
-//! with its reason. What only this or that program promises is the tests' business. A test whose
-//! result depends on times traces [`alone`], another one [`beside`] others.
+//! [`Live::trace`] panics if a common property of traces fails: exit status 0, equal ledgers in
+//! profile and report, a balanced ledger, a reason for each unnamed frame. Properties of single
+//! programs are the tests' own. A test that depends on times traces [`alone`], others [`beside`]
+//! others.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub fn alone() -> File {
     file
 }
 
-/// Waits until no other test traces [`alone`]. The test runner starts as many tests as there are
-/// processors, so each traced program has a processor of its own.
+/// Waits until no other test traces [`alone`]. The test runner starts one test per processor, so
+/// each traced program has a processor of its own.
 pub fn beside() -> File {
     let (file, path) = lock_file();
     file.lock_shared().unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
@@ -46,7 +46,7 @@ fn lock_file() -> (File, PathBuf) {
 }
 
 impl Live {
-    /// Traces a process for so long, with more arguments where they are given.
+    /// Traces a process for this time, with further arguments if given.
     pub fn trace(pid: u32, seconds: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap_or_else(|e| panic!("no temporary directory: {e}"));
         let file = dir.path().join("t.locality");
@@ -54,8 +54,8 @@ impl Live {
         Self::of(&traced, &file)
     }
 
-    /// The same, a second time for longer where the first was not enough: on a slow or busy machine
-    /// a few seconds may bring few samples. The caller asserts what it needs.
+    /// The same, a second time for longer if the first was too short: on a slow or busy machine a
+    /// few seconds may bring few samples. The caller asserts the needed number.
     pub fn trace_until(
         pid: u32,
         [first, second]: [&str; 2],
@@ -66,7 +66,7 @@ impl Live {
         if enough(&live) { live } else { Self::trace(pid, second, more) }
     }
 
-    /// A trace that wrote its JSON report to stdout and its profile to `file`.
+    /// A trace with its JSON report on stdout and its profile in `file`.
     pub fn of(traced: &Traced, file: &Path) -> Self {
         let profile = locality_profile::read(file).unwrap_or_else(|e| panic!("{e}\n{}", traced.stderr));
         let live = Self { report: traced.report(), profile, stderr: traced.stderr.clone() };
@@ -90,7 +90,7 @@ impl Live {
         self.profile.samples.len() as f64 / (self.profile.run.cpu_ns as f64 / 1e9)
     }
 
-    /// Share of the reused watches of held threads whose first trap came from the instruction that
+    /// Share of the reused watches of seized threads whose first trap came from the instruction that
     /// the stop foretold.
     pub fn confirmed(&self) -> f64 {
         let held = |sample: u32| self.profile.samples.get(sample as usize).is_some_and(|sample| sample.held);
@@ -102,7 +102,7 @@ impl Live {
         share(reused.map(|watch| watch.use_confirmed))
     }
 
-    /// Asserts that so large a share of the uses was confirmed, but for one: of few, one may be missed.
+    /// Asserts this share of confirmed uses, minus one use: among few, one may be missed.
     pub fn assert_confirmed(&self, least: f64) {
         let one = 1.0 / self.profile.watches.len() as f64;
         assert!(self.confirmed() >= least - one, "only {} of the uses were confirmed", self.confirmed());

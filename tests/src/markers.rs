@@ -1,4 +1,4 @@
-//! The known pairs that a program marks in its source: where a use is and where its reuse.
+//! Known pairs, marked in a program's source: places of use and reuse.
 //!
 //! Syntax: `target.h`. Limits: one line may bear several marks; a mark is found anywhere in a line,
 //! as the languages have different comments.

@@ -1,5 +1,5 @@
-//! Looks, all the time that a tracer runs, that it traces none of its own processes, nor the test
-//! that started it.
+//! Checks during a tracer's whole run that it traces neither its own processes nor the test that
+//! started it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ impl Overseer {
         Self { is_over, thread }
     }
 
-    /// What was seen that must not be: one sentence each.
+    /// Violations, one sentence each.
     pub fn finish(self) -> Vec<String> {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().map_or_else(|_| vec!["the overseer panicked".to_owned()], Vec::from_iter)
@@ -46,8 +46,8 @@ fn traced_ones(tracer: u32) -> Vec<String> {
     let mut ours = vec![std::process::id(), tracer];
     let mut next = 1;
     while let Some(parent) = ours.get(next).copied() {
-        // The launched command is a child, too; so are those that exist to be stopped, named
-        // `calibration` and `doctor-probe`.
+        // The launched command is a child, too; so are the stopped helpers `calibration` and
+        // `doctor-probe`.
         ours.extend(children(parent).into_iter().filter(|child| name(*child).starts_with("locality-")));
         next += 1;
     }

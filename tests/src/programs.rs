@@ -1,8 +1,8 @@
 //! Builds the target programs, each once for a given source.
 //!
-//! The commands stand in the source (`target.h` says how). A program lies in a directory named
-//! after what it was made from, so that one that is there is current and tests in parallel need no
-//! lock. Not here: starting it (`target.rs`).
+//! The commands stand in the source (`target.h` describes the syntax). A program's directory is
+//! named after its inputs, so an existing program is current and parallel tests need no lock. Not
+//! here: starting it (`target.rs`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -67,7 +67,7 @@ pub fn redis_server() -> Command {
     command
 }
 
-/// Runs the build commands in a directory of its own, which then gets its name at one stroke.
+/// Runs the build commands in a temporary directory, which then gets its name at once.
 fn compile(name: &str, dir: &Path) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -88,7 +88,7 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
     let commands = commands(&text);
     assert!(!commands.is_empty(), "{} does not say how to build it", source.display());
     for words in commands {
-        // A word is split off before it is filled in, so that a path may contain blanks.
+        // Words are split before substitution, so that a path may contain blanks.
         let words: Vec<String> = words
             .split_whitespace()
             .chain(flags.split_whitespace())
@@ -100,7 +100,7 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
             })
             .collect();
         let mut command = Command::new(&words[0]);
-        // Go keeps what it compiles, where root may have no home.
+        // Go's cache, on machines without a home for root.
         command.env("GOCACHE", dir.join("go-cache")).env("GO111MODULE", "off");
         // What the runner of the tests sets changes the names that the compiler makes.
         command.env_remove("RUSTC_BOOTSTRAP");

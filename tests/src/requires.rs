@@ -1,5 +1,5 @@
-//! What a test needs of the machine. Where it is not there, the test says so and returns; it never
-//! passes silently.
+//! Requirements of a test. If one is missing, the test prints the reason and returns; it never passes
+//! silently.
 //!
 //! `requires!(root, btf, watchpoints(2), command("gdb"))` at the start of a test: each word is a
 //! function here. A skip is one line on stderr that begins with `SKIP` and that `cargo xtask test`
@@ -67,7 +67,7 @@ pub fn watchpoints(count: usize) -> Result<(), String> {
     if events.len() == count { Ok(()) } else { Err(format!("asks for {count} debug registers")) }
 }
 
-/// A program that can be run, or an emulator where `cargo xtask qemu` installs it for root.
+/// A runnable program, or an emulator at the path where `cargo xtask qemu` installs it for root.
 pub fn command(name: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders = std::env::split_paths(&path).chain(["/usr/local/lib/locality-bpf".into()]);
@@ -77,7 +77,7 @@ pub fn command(name: &str) -> Result<(), String> {
     }
 }
 
-/// A library where distributions have them; says which package of Debian brings it.
+/// A library at the distributions' places; names the package of Debian.
 pub fn library(file: &str, package: &str) -> Result<(), String> {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     match folders.iter().any(|folder| Path::new(folder).join(file).exists()) {
@@ -96,13 +96,13 @@ pub fn ia32() -> Result<(), String> {
     }
 }
 
-/// So many CPUs that this process may use.
+/// This number of CPUs for this process.
 pub fn cpus(count: usize) -> Result<(), String> {
     let have = std::thread::available_parallelism().map_or(1, usize::from);
     if have >= count { Ok(()) } else { Err(format!("needs {count} CPUs, has {have}")) }
 }
 
-/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, held as long as
+/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, open as long as
 /// the descriptor is open.
 pub fn open_watchpoint(address: u64, bytes: u64, kind: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd as _;
@@ -122,7 +122,7 @@ pub fn open_watchpoint(address: u64, bytes: u64, kind: u32) -> std::io::Result<s
     if fd < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+    // SAFETY: the kernel has just returned this descriptor, without another owner.
     Ok(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
 }
 

@@ -26,7 +26,7 @@ pub struct Target {
     overseer: Option<Overseer>,
 }
 
-/// What a program left behind.
+/// What a program left.
 #[derive(Debug)]
 pub struct Finished {
     /// How it ended.
@@ -38,14 +38,15 @@ pub struct Finished {
 }
 
 impl Target {
-    /// Starts one of our programs and waits until it says that the phase worth tracing begins.
+    /// Starts a target program and waits for its message that the traced phase begins.
     pub fn start(program: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(programs::build(program));
         command.args(arguments);
         Self::start_command(command)
     }
 
-    /// The same for a command that runs one of our programs: as another user, under another program, ….
+    /// The same for a command that runs a target program: as another user, under another program,
+    /// ….
     pub fn start_command(command: Command) -> Self {
         let mut target = Self::spawn(command);
         let deadline = Instant::now() + READY_LIMIT;
@@ -77,8 +78,8 @@ impl Target {
         Self { child, name, lines, seen: Vec::new(), errors, overseer: None }
     }
 
-    /// The program is a tracer, which must trace none of its own processes: a test that saw that
-    /// fails at the end.
+    /// The program is a tracer, which must trace none of its own processes: if the overseer sees
+    /// such a trace, the test fails at the end.
     #[must_use]
     pub fn overseen(mut self) -> Self {
         self.overseer = Some(Overseer::of(self.pid()));
@@ -95,16 +96,16 @@ impl Target {
         self.child.id()
     }
 
-    /// Its thread ids at this moment.
+    /// Its present thread ids.
     pub fn threads(&self) -> Vec<u32> {
         let entries = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten();
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
 
-    /// CPU time that it has used, user and system, in clock ticks of 10 ms as the kernel counts it.
+    /// Used CPU time, user and system, in the kernel's clock ticks of 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The name in parentheses may contain anything; fields 14 and 15 are counted from behind it
+        // The name in parentheses may contain anything; fields 14 and 15 are counted from its end
         // (proc_pid_stat(5)).
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
@@ -125,7 +126,7 @@ impl Target {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end and returns what it left; panics when it takes longer than `limit`.
+    /// Waits for its end and returns its results; panics after `limit`.
     pub fn finish(mut self, limit: Duration) -> Finished {
         let deadline = Instant::now() + limit;
         let status = loop {
@@ -151,7 +152,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // An earlier end is fine.
         drop(self.child.kill());
         drop(self.child.wait());
         self.end_overseer();
@@ -169,7 +170,7 @@ fn pass_lines(from: Option<ChildStdout>, to: &mpsc::Sender<String>) {
 fn collect(from: Option<ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        // What was read before an error is kept.
+        // What was read before an error stays.
         drop(from.read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,7 +1,7 @@
 //! Runs the tracer, `locality-bpf`, with a time limit, and reads its report.
 //!
-//! The binary is `LOCALITY_BPF` where that is set (as by `cargo xtask test`), else the release
-//! build, which is built first.
+//! The binary is `LOCALITY_BPF` if set (as by `cargo xtask test`), else the release build, which is
+//! built first.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Tracer {
     limit: Duration,
 }
 
-/// What the tracer left behind.
+/// What the tracer left.
 #[derive(Debug)]
 pub struct Traced {
     /// How it ended.
@@ -64,12 +64,13 @@ impl Tracer {
         self
     }
 
-    /// The command, for what this does not do: other users, other limits, other descriptors.
+    /// The command, for further settings: other users, other limits, other descriptors.
     pub fn command(&mut self) -> &mut Command {
         &mut self.command
     }
 
-    /// Starts it and returns at once; the handle signals it or waits for it, and kills it when dropped.
+    /// Starts it and returns at once; the handle signals it or waits for it, and kills it when
+    /// dropped.
     pub fn start(self) -> Target {
         Target::spawn(self.command).overseen()
     }
@@ -95,8 +96,8 @@ impl Traced {
         self.report_or_empty()
     }
 
-    /// The JSON report on stdout, also that of a trace that failed because it could watch nothing,
-    /// which says why in `empty`; panics when there is none.
+    /// The JSON report on stdout, also of a failed trace without watches, with the reason in
+    /// `empty`; panics without one.
     pub fn report_or_empty(&self) -> Value {
         let report: Value = serde_json::from_str(&self.stdout)
             .unwrap_or_else(|e| panic!("the report is not JSON: {e}\n{}\n{}", self.stdout, self.stderr));
@@ -112,7 +113,7 @@ impl Traced {
         report
     }
 
-    /// Panics unless it failed with this status and one sentence on stderr that contains each of `words`.
+    /// Panics unless it failed with this status and one sentence on stderr with each of `words`.
     pub fn assert_refused(&self, status: i32, words: &[&str]) {
         assert_eq!(self.status.code(), Some(status), "{}", self.stderr);
         assert_eq!(self.stderr.trim().lines().count(), 1, "more than one line: {}", self.stderr);

@@ -31,7 +31,7 @@ impl Scratch {
         self.0.join(name).display().to_string()
     }
 
-    /// The tracer where any user may run it; the directory of the build may be closed to others.
+    /// The tracer in a place open to any user; the directory of the build may be closed.
     fn tracer(&self) -> String {
         let copy = self.path("locality-bpf");
         std::fs::copy(Tracer::new().command().get_program(), &copy).unwrap();
@@ -250,7 +250,8 @@ fn debug_registers_that_another_has_taken() {
     let target = Target::start("debugger_registers_taken", &["3"]);
     let scratch = Scratch::new("taken");
     let (pid, profile) = (target.pid().to_string(), scratch.path("t.locality"));
-    // Windows show short reuses without any register; that all others are missing must be said.
+    // Windows show short reuses without any register; the report must state that the rest is
+    // missing.
     let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--full"]);
     assert!(matches!(traced.status.code(), Some(0 | 1)), "{}", traced.stderr);
     let text = traced.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -387,7 +388,7 @@ fn places_that_cannot_be_written() {
     assert!(!std::path::Path::new(&profile).exists() && !std::path::Path::new(&marker).exists());
     run(&["-q", "-p", &pid, "-d", "1", "-o", &profile, "--report", &profile])
         .assert_refused(2, &["t.locality", "another name"]);
-    // Where it turns out late, what was measured has its place.
+    // If the error comes late, the measured data have a place.
     let traced = run(&["-q", "-p", &pid, "-d", "2", "-o", &profile, "--report", "/dev/full"]);
     traced.assert_refused(1, &["/dev/full"]);
     assert!(run(&["report", &profile]).status.success());

@@ -14,7 +14,7 @@ use locality_tests::tracer::binary;
 use locality_tests::{Target, live, requires};
 use serde_json::{Value, json};
 
-/// Containers of one test, removed with it.
+/// Containers of one test, removed at its end.
 struct Runc {
     folder: tempfile::TempDir,
     names: Vec<String>,
@@ -25,9 +25,9 @@ struct Runc {
 struct Wanted<'a> {
     arguments: Vec<&'a str>,
     capabilities: Vec<&'a str>,
-    /// Process in whose pid namespace it is; a new one without.
+    /// Process with the pid namespace to join; a new namespace without one.
     beside: Option<u32>,
-    /// Folder that it may write, at `/out`.
+    /// Writable folder, at `/out`.
     out: Option<&'a Path>,
 }
 
@@ -54,7 +54,7 @@ impl Runc {
             json!({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"}),
             bind(Path::new("/sys"), true),
         ];
-        // The programs of this machine, below the same names.
+        // The programs of this machine, at the same paths.
         for name in ["usr", "bin", "sbin", "lib", "lib64"] {
             let host = Path::new("/").join(name);
             fs::create_dir_all(&root).unwrap();

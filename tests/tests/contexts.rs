@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A tracer that launches one of our programs, with its profile in `dir`.
+/// A tracer that launches a test program, with its profile in `dir`.
 fn launch(dir: &Path, options: &[&str], program: &str, arguments: &[&str]) -> Tracer {
     let profile = dir.join("t.locality");
     let tracer = Tracer::new().limit(LIMIT).args(["-o".as_ref(), profile.as_os_str()]).args(options);
@@ -39,7 +39,7 @@ fn said(traced: &Traced) -> Vec<&str> {
     traced.stdout.lines().filter(|line| !line.starts_with("ready ")).collect()
 }
 
-/// Processes in which there are samples.
+/// Processes with samples.
 fn sampled_processes(profile: &Profile) -> BTreeSet<u32> {
     profile.samples.iter().map(|sample| profile.threads[sample.thread.0 as usize].pid).collect()
 }
@@ -152,7 +152,7 @@ fn a_thousand_threads_are_followed_and_leave_no_descriptor() {
     assert_eq!(finished.stdout.last(), reference.stdout.last());
     let (report, profile) = (json(&report), read(dir.path()));
     assert_eq!(profile.ledger.imbalance(), None, "{:#}", report["ledger"]);
-    // Births come so fast that some are over before anybody looks.
+    // Births come so fast that some end before a look at them.
     let brief = |notice: &serde_json::Value| {
         let (n, _) = notice.as_str()?.split_once(" threads or processes were not followed")?;
         n.parse::<u64>().ok()

@@ -184,7 +184,7 @@ fn what_is_lost_is_told_of_the_array_that_was_loaded() {
             assert_eq!(row["kind"], if is_static { "static" } else { "mapped" });
             assert_eq!(row["module"].as_str().is_some_and(|path| path.ends_with("exact_objects")), is_static);
         }
-        // All that begins a program is less than a hundredth, and next to nothing of it has no name.
+        // The start of a program is less than a hundredth, and nearly all of it has a name.
         let shares: f64 = rows.iter().map(|row| number(row, "/share")).sum();
         assert!((0.999..=1.000_001).contains(&shares), "{shares}");
         let unknown = rows.iter().find(|row| row["kind"] == "unknown");
@@ -235,7 +235,7 @@ fn prefetched_lines_are_loaded_and_not_missed() {
     }
 }
 
-/// Threads hear of what others map; a child of a fork knows what its parent mapped.
+/// Threads learn of other threads' mappings; a fork's child knows its parent's mappings.
 #[test]
 fn every_thread_and_process_knows_what_lies_where() {
     requires!(command("qemu-x86_64"));
@@ -287,7 +287,7 @@ fn last_levels_side_by_side_are_told() {
     assert!(told && (4.0 * 512.0..4.1 * 512.0).contains(&lines), "{told} {lines}");
     let (told, lines) = run(&["--one-order"], "threads");
     assert!(!told && (512.0..1.1 * 512.0).contains(&lines), "{told} {lines}");
-    // One thread each, and one level, have nothing to share.
+    // One thread each, and one level: nothing is shared.
     assert!(!run(&[], "fork").0);
     let program = build("exact_life");
     let text = |cache: &str| exact(&["--cache", cache], &program, &["threads"], "1").stderr;
@@ -306,7 +306,7 @@ fn a_function_to_skip_that_is_not_there_is_named() {
     assert!(notices.contains("`no_such_function`") && !notices.contains("`main`"), "{notices}");
 }
 
-/// What a signal interrupts does not pay for its handler.
+/// Interrupted code does not pay for the signal's handler.
 #[test]
 fn a_signal_handler_is_a_root_of_its_own() {
     requires!(command("qemu-x86_64"));
@@ -330,8 +330,8 @@ fn a_signal_handler_is_a_root_of_its_own() {
     assert_eq!(callers("walk")[0], "main");
 }
 
-/// Whether `[unknown caller]` has a row: where it loads or loses anything, as other functions.
-/// (What a kill tears may leave it accesses of a line that another function loaded.)
+/// Whether `[unknown caller]` has a row: for loads or losses, as other functions. (A kill may leave
+/// it accesses of a line loaded by another function.)
 fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     let told = &report["cache_use"]["unknown_caller"];
     let cost = |of: &str| number(told, &format!("/{of}/{level}"));
@@ -401,7 +401,7 @@ fn a_killed_program_leaves_sums_that_balance() {
     }
 }
 
-/// What a child does in functions that its parent had called has callers that the child's counts do not know.
+/// A child's work in functions called by its parent has callers unknown to the child's counts.
 #[test]
 fn a_forked_childs_callers_are_unknown() {
     requires!(command("qemu-x86_64"));
@@ -455,7 +455,8 @@ fn a_machine_file_is_simulated_as_its_lines_say() {
     assert_eq!(other["levels"][1]["bytes"], 262_144);
 }
 
-/// A cache for instructions takes nothing from the data's first level; what it loads stands in the same row.
+/// A cache for instructions takes nothing from the data's first level; its loads stand in the same
+/// row.
 #[test]
 fn fetches_of_instructions_are_simulated() {
     requires!(command("qemu-x86_64"));
@@ -477,7 +478,7 @@ fn fetches_of_instructions_are_simulated() {
         "{fetched} {missed}"
     );
     assert!(event(&with, "ILmr") > 100.0 && event(&with, "ILmr") <= missed);
-    // Loops of some lines stay there.
+    // Loops of a few lines stay there.
     assert!(missed < 0.02 * event(&with, "Ir"), "{missed}");
     let page =
         exact(&[&SIZES[2..], &["--instruction-fetch"]].concat(), &build("exact_parts"), &[], "1").stderr;
@@ -572,7 +573,7 @@ fn its_viewer_reads_our_file() {
     };
     let page = annotate(&["--inclusive=yes", "--tree=both", "--show=Dr,SpLoss1", "--sort=SpLoss1"]);
     assert!(page.contains("PROGRAM TOTALS"), "{page}");
-    // The function itself stands behind a *, its callers behind <, those it calls behind >.
+    // The function itself follows a *, its callers follow <, its callees >.
     let line = |mark: char, function: &str| {
         let found = page.lines().any(|line| line.contains(&format!(" {mark} ")) && line.contains(function));
         assert!(found, "no {mark} {function} in\n{page}");

@@ -149,7 +149,7 @@ fn a_signal_that_ends_the_command_is_told_by_us_alone() {
     assert_eq!(done.stdout.trim(), "sh");
 }
 
-/// A first SIGTERM is the command's, which ignores it; one that comes later is for us.
+/// A first SIGTERM is the command's, which ignores it; a later one is the tool's.
 #[test]
 fn a_second_signal_ends_a_recording_that_the_command_outlives() {
     requires!(command("qemu-x86_64"));
@@ -168,7 +168,7 @@ fn a_second_signal_ends_a_recording_that_the_command_outlives() {
         unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     };
     signal();
-    // One wish, as `timeout` sends it to its child and to the group.
+    // One request, as `timeout` sends it to its child and to the group.
     signal();
     std::thread::sleep(std::time::Duration::from_millis(700));
     signal();
@@ -197,7 +197,7 @@ fn an_instruction_that_qemu_lacks_is_named_and_no_other() {
     assert!(invalid.contains("SIGILL") && !invalid.contains("QEMU"), "{invalid}");
 }
 
-/// The command is not ours to end; what its run left behind is removed by the next run.
+/// The command is not ours to end; what its run left is removed by the next run.
 #[test]
 fn the_command_outlives_a_tracer_that_is_killed() {
     requires!(command("qemu-x86_64"));

@@ -1,5 +1,5 @@
-//! Where an exact run writes: what cannot be written is said before the command runs, what is there
-//! is kept, and nothing that was counted is lost.
+//! Output of an exact run: unwritable places are reported before the command runs, existing files
+//! stay, and no counted data is lost.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
@@ -42,7 +42,7 @@ fn places_that_cannot_be_written_are_known_before() {
     refused(&["--report", "/proc/report"], 1, &["cannot write the report to /proc/report"]);
     refused(&["-o", text(&both), "--report", text(&both)], 2, &["both", "another name"]);
     assert_eq!(fs::read_to_string(&source).expect("the source"), "int main(void) { return 0; }\n");
-    // A run that does not begin keeps its place free.
+    // A run that does not begin leaves its place free.
     exact(&["-o", text(&both)], &["no-such-command-here"]).assert_refused(127, &["no-such-command-here"]);
     assert!(!both.exists());
 }
@@ -56,7 +56,7 @@ fn an_earlier_report_becomes_old() {
         assert!(exact(&["-o", text(&file)], &[command]).status.success());
     }
     assert_eq!((command_of(&file).as_str(), command_of(&old).as_str()), ("id", "true"));
-    // The command may remove what it does not know.
+    // The command may remove unknown files.
     assert!(exact(&["-o", text(&file)], &["rm", text(&file)]).status.success());
     assert!(command_of(&file).starts_with("rm ") && command_of(&old) == "id");
 }
@@ -80,7 +80,7 @@ fn a_full_disk_costs_the_file_but_not_the_report() {
     let tracer = text(Path::new(&tracer)).to_owned();
     for (command, status) in [("true", 1), ("sh -c 'exit 5'", 5)] {
         let file = disk.join("run");
-        // What is left there is listed on stdout.
+        // Remaining files are listed on stdout.
         let script = format!(
             "{tracer} exact -q -o {file} -- {command}; status=$?; ls {disk}; exit $status",
             file = file.display(),

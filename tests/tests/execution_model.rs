@@ -222,7 +222,7 @@ fn a_program_without_symbols_has_spots_and_loops() {
     let folder = tempfile::tempdir().expect("a folder");
     let profile = folder.path().join("gzip.locality");
     let input = folder.path().join("input");
-    // Text that repeats itself now and then.
+    // Text with occasional repetitions.
     let text: String = (0..1_200_000_u64).map(|i| format!("{} ", i.wrapping_mul(i) % 9_973)).collect();
     std::fs::write(&input, text.repeat(4)).expect("written");
     let output = folder.path().join("out.gz");

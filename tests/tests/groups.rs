@@ -1,4 +1,4 @@
-//! Groups of processes: which program in which cgroup had which part of the CPU time, and what it misses.
+//! Groups of processes: CPU time and misses of each program in each cgroup.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeMap;

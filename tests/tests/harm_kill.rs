@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Longest time that a traced program may stand still.
 const FREEZE_MS: f64 = 200.0;
 
-/// The same where whatever stopped the tracer goes on: a kill must reach it first.
+/// The same if the cause of the stop continues: a kill must reach it first.
 const FROZEN_MS: f64 = 500.0;
 
 /// Seconds of work of each traced program.
@@ -56,7 +56,7 @@ fn random(state: &mut u64, end: u64) -> u64 {
     (z ^ (z >> 31)) % end
 }
 
-/// The longest standstill that a program measured of itself.
+/// The longest standstill measured by a program itself.
 fn gap_ms(finished: &Finished) -> f64 {
     let words: Vec<&str> = finished.stderr.split_whitespace().collect();
     match words[..] {
@@ -65,14 +65,14 @@ fn gap_ms(finished: &Finished) -> f64 {
     }
 }
 
-/// What one campaign saw.
+/// Results of one campaign.
 #[derive(Debug, Default)]
 struct Seen {
     attacks: usize,
     programs: usize,
     freeze_ms: f64,
     control_ms: f64,
-    /// Profiles that were there to be opened, and the most that one lacks before the attack.
+    /// Readable profiles, and the longest missing time before the attack.
     profiles: usize,
     lacks_ms: f64,
     samples: usize,
@@ -143,9 +143,9 @@ fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
         Ok(read) => {
             seen.profiles += 1;
             seen.samples += read.samples.len();
-            // Absent where the tracer was killed; there where it went on and ended by itself.
+            // Absent after a kill; present if the tracer went on and ended regularly.
             assert_eq!(read.known_ledger().and_then(Ledger::imbalance), None, "{:?}", read.ledger);
-            // Whatever was told before the header was last written stands before it in the file.
+            // All messages from before the header was last written stands before it in the file.
             let last_ns = read.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
             let until_ns = read.run.started_mono_ns + last_ns.max(read.run.wall_ns);
             let lacks_ns = killed_ns.saturating_sub(until_ns);
@@ -216,7 +216,7 @@ fn a_paused_tracer_lets_the_program_go_and_takes_it_up_again() {
         examine(profile, false, paused_ns, seen);
         true
     });
-    // Before it attaches it may be stopped anywhere; afterwards it holds nobody.
+    // Before it attaches it may be stopped anywhere; afterwards it stops nobody.
     assert!(ended_by_guard * 4 <= seen.attacks, "{ended_by_guard} of {seen:?}");
 }
 
@@ -230,7 +230,7 @@ fn freezes(name: &str, cgroup: Result<Cgroup, String>) {
     };
     let mut ended_by_guard = 0;
     let seen = campaign(name, repetitions(8, 50), FROZEN_MS, |mut tracer, profile, random_state, seen| {
-        // More stops, so that most freezes meet one.
+        // More stops, to let most freezes meet one.
         let inside = cgroup.start(tracer.command());
         let mut tracer = Target::spawn(inside).overseen();
         if wait(&mut tracer, Duration::from_micros(300_000 + random(random_state, 1_200_000))) {
@@ -281,7 +281,7 @@ fn a_launched_command_outlives_its_tracer() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let directory = scratch("launched");
-    // Longer than what it is given before the tracer dies, on any machine.
+    // Longer than the time before the tracer's death, on any machine.
     let untraced = Target::start("gap_meter", &["3"]).finish(LIMIT);
     let mut random_state = monotonic_ns();
     for round in 0..repetitions(3, 20) {

@@ -1,6 +1,5 @@
-//! The tool beside itself: it traces none of its own processes nor those that started it, its
-//! watchdog is missed when it is gone, and whatever else holds the tool up does not hold the traced
-//! program up.
+//! The tool beside itself: it traces neither its own processes nor those that started it, it
+//! notices the loss of its watchdog, and delays of the tool do not delay the traced program.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
@@ -16,10 +15,10 @@ use locality_tests::{Cgroup, Finished, Target, Tracer, live, requires};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest time that a traced program may stand still while the tool is held up.
+/// Longest time that a traced program may stand still while the tool is delayed.
 const HELD_UP_MS: f64 = 500.0;
 
-/// Processes that are traced at this moment by one called so, of those named.
+/// Processes, of the named ones, traced at this moment by one with this name.
 fn traced(pids: &[u32]) -> Vec<u32> {
     let tracer = |pid: u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -43,7 +42,7 @@ fn inside_the_traced_cgroup_the_tool_leaves_itself_alone() {
     let report = folder.path().join("report");
     let target = Target::start("two_loops", &["9"]);
     cgroup.add(target.pid());
-    // A shell that stays, in the same cgroup.
+    // A lasting shell, in the same cgroup.
     let mut shell = Command::new("sh");
     shell.args(["-c", "echo $$ > \"$0\"; \"$@\"; exit $?"]).arg(cgroup.folder().join("cgroup.procs"));
     shell.arg(binary()).args(["-q", "-d", "4", "--format", "json", "--cgroup"]).arg(cgroup.folder());
@@ -69,7 +68,7 @@ fn inside_the_traced_cgroup_the_tool_leaves_itself_alone() {
     );
 }
 
-/// A shell that becomes the tool by `exec` leaves it a child, which is a program as any other.
+/// A shell that becomes the tool by `exec` leaves it a child, an ordinary program.
 #[test]
 fn a_child_from_before_is_traced_with_its_cgroup() {
     requires!(root, btf, watchpoints(4));
@@ -113,13 +112,13 @@ fn a_named_ancestor_is_measured_without_stops() {
     assert!(report.to_string().contains("it started this tool"), "{report:#}");
 }
 
-/// The longest standstill that a program measured of itself.
+/// The longest standstill measured by a program itself.
 fn gap_ms(finished: &Finished) -> f64 {
     finished.stderr.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Traces a program beside one that is not traced while `hold_up` does its worst; returns what the
-/// tracer left.
+/// Traces a program beside an untraced one while `hold_up` does its worst; returns the tracer's
+/// results.
 fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&mut Target)) -> Finished {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +142,7 @@ fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&m
     Finished { stdout: report.lines().map(str::to_owned).collect(), ..tracer }
 }
 
-/// Waits for a watchdog of this tracer other than the one given.
+/// Waits for a watchdog of this tracer other than the given one.
 fn watchdog(tracer: &Target, other: u32) -> u32 {
     let until = Instant::now() + Duration::from_secs(20);
     while Instant::now() < until {
@@ -186,7 +185,7 @@ fn a_lost_watchdog_is_replaced_and_told() {
 #[test]
 fn a_tracer_whose_stderr_nobody_reads_holds_nobody() {
     requires!(root, btf, watchpoints(4));
-    // All that it does goes into a pipe that is full soon.
+    // All its output goes into a soon full pipe.
     let (_reader, writer) = std::io::pipe().unwrap();
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();

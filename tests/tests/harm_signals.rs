@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A profile in a directory that goes with it.
+/// A profile in a temporary directory.
 struct Profile(std::path::PathBuf);
 
 impl Profile {
@@ -101,7 +101,7 @@ fn signals_of_the_kernel_reach_handlers_that_were_installed_late() {
     let _alone = alone();
     let (finished, report) = traced_to_the_end("own_signals", &["4"], Duration::ZERO);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
-    // In its first half SIGURG was free for us, so that a second one could be mistaken for ours.
+    // In its first half SIGURG was free, so a second one could be mistaken for the tool's.
     assert!(stops(&report) > 5, "{:#}", report["ledger"]);
     assert_balanced(&report);
 }
@@ -343,7 +343,7 @@ fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
     assert!(overhead["measured_percent"].as_f64().is_some_and(|all| all < 3.0), "{overhead}");
     let notices = report["notices"].to_string();
     let is_told = notices.contains("To keep the budget") && notices.contains("rep movs");
-    // On a processor that copies as fast all the same, there is nothing to keep account of.
+    // On a processor without slower copies, no account is needed.
     let is_slowed = factor.expect("calibrate tells it") > 2.0;
     assert_eq!((is_slowed, is_slowed), (lost > 0.0, is_told), "{overhead} {notices}");
     assert_balanced(&report);

@@ -73,7 +73,7 @@ impl Follower {
         self.heap().launched(pid, PathBuf::from(format!("/proc/{pid}/exe")));
     }
 
-    /// Reads how its stacks are unwound, while it runs.
+    /// Reads the rules of unwinding its stacks, while it runs.
     fn know(&self, pid: u32) {
         self.processes.attach(pid).unwrap();
         // A file can be opened as long as the process has it.
@@ -198,7 +198,7 @@ impl Followed {
     }
 }
 
-/// Starts a program, has it probed and lets it go; returns what it said.
+/// Starts a program, probes it and lets it go; returns its output.
 fn follow(program: PathBuf, arguments: &[&str]) -> Option<(Followed, Vec<Said>, Finished)> {
     follow_command(std::process::Command::new(program), arguments)
 }
@@ -443,7 +443,7 @@ fn a_killed_tracer_leaves_the_text_clean() {
         std::thread::sleep(Duration::from_millis(5));
     }
     eprintln!("clean {:?} after the tracer was killed", killed.elapsed());
-    // It allocates all the time: what had stayed behind would end it at once.
+    // It allocates all the time: a remaining breakpoint would end it at once.
     std::thread::sleep(Duration::from_millis(200));
     assert!(target.is_running());
     target.signal(libc::SIGTERM);

@@ -90,8 +90,8 @@ fn programs_with_any_name_are_attached_and_launched() {
     }
 }
 
-/// Mounts with odd names: one of another kind, one of the hierarchy itself, which the cgroup is
-/// then named below.
+/// Mounts with odd names: one of another kind, one of the hierarchy itself, below which the cgroup
+/// is named.
 #[test]
 fn one_odd_mount_does_not_hide_the_cgroups() {
     requires!(root, btf, watchpoints(4), command("unshare"));
@@ -153,7 +153,7 @@ fn later_functions_of_a_perf_map_take_the_place_of_earlier_ones() {
         let text = perf_map(mode, "2").to_string();
         assert!(text.contains("run_now") && !text.contains("ran_before"), "{mode}: {text}");
     }
-    // Both ran while it was traced, one after the other, at one address.
+    // Both ran during the trace, one after the other, at one address.
     let text = perf_map("later", "4").to_string();
     assert!(text.contains("run_now"), "{text}");
 }

@@ -14,7 +14,7 @@ const BUDGET: [&str; 2] = ["--overhead", "3"];
 /// How long a program is traced, and how long when that was not enough.
 const SECONDS: [&str; 2] = ["6", "24"];
 
-/// Watches that the shares of pairs are told from.
+/// Watches that the shares of pairs are computed from.
 const WATCHES: usize = 50;
 
 /// Traces `program`, running with `arguments`, until its pair `name` is on top.
@@ -38,7 +38,7 @@ fn has_enough(live: &Live) -> bool {
     live.profile.watches.len() >= WATCHES
 }
 
-/// What holds of each of these programs: simple code that runs all the time.
+/// Common properties of these programs: simple code that runs all the time.
 fn sound(live: &Live) {
     // A machine that keeps the tracer waiting for 50 ms gets a sample now and then without a stop.
     let source = live.report["run"]["sources"]["address"].as_str().unwrap_or_default();
@@ -54,7 +54,7 @@ fn sound(live: &Live) {
     assert!(late <= 2 * live.profile.watches.len() as u64, "{late} traps after the reuse");
 }
 
-/// Still runs, and ends by nothing else than our signal.
+/// Still running, and ended by the test's signal alone.
 fn unharmed(target: Target) {
     target.signal(libc::SIGTERM);
     let finished = target.finish(std::time::Duration::from_secs(20));
@@ -112,7 +112,7 @@ fn recursion_down_and_up() {
 fn generated_code_with_a_perf_map() {
     requires!(root, btf, watchpoints(4));
     let live = top_pair("jit_loop", &["0", "map"], "generated");
-    // It would remove its map itself if it were not killed.
+    // It would remove its map itself without the kill.
     std::fs::remove_file(format!("/tmp/perf-{}.map", live.profile.run.pids[0])).unwrap();
 }
 

@@ -9,7 +9,8 @@ use std::{
 
 use locality_tests::{build, requires};
 
-/// A parent: arranges what its first argument names, then becomes the rest of its arguments.
+/// A parent: arranges the state named by its first argument, then becomes the rest of its
+/// arguments.
 const PARENT: &str = r#"
 import ctypes, os, resource, signal, sys
 prctl = ctypes.CDLL(None).prctl
@@ -93,11 +94,11 @@ fn below(way: &str, command: &[&str], folder: &Path) -> Output {
         .expect("python3 runs")
 }
 
-/// What the program printed and its exit status.
+/// The program's output and exit status.
 fn seen(output: &Output) -> (Vec<String>, Option<i32>) {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // QEMU is handed these apart from the others, so they come first there.
+    // QEMU receives these apart from the others, so they come first there.
     let is_apart =
         |line: &String| line.starts_with("environment LD_") || line.starts_with("environment QEMU_");
     lines.sort_by_key(|line| std::cmp::Reverse(is_apart(line)));
@@ -121,7 +122,7 @@ fn compare(ways: &[&str], options: &[&str]) {
         let launched = below(way, &command, folder.path());
         let (expected, got) = (seen(&alone), seen(&launched));
         if got.1 == Some(1) && *way == "few descriptors" {
-            // Who has no right to raise the limit is told so, and the program does not start.
+            // Without the right to raise the limit there is an error, and the program does not start.
             let said = String::from_utf8_lossy(&launched.stderr);
             assert!(said.contains("`ulimit -n`") && said.contains("prlimit") && got.0.is_empty(), "{said}");
             continue;

@@ -1,5 +1,5 @@
-//! What the kernel takes and what it refuses: each eBPF program within its complexity budget, and
-//! watchpoints that this kind of machine does not have.
+//! The kernel's acceptance and refusals: each eBPF program within its complexity budget, and
+//! watchpoints unknown to this kind of machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use locality_tests::requires::open_watchpoint;
 /// The committed budget: a program and the most instructions that the verifier may walk through, a line each.
 const BUDGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/complexity.budget");
 
-/// More than this over what is measured is no budget any more.
+/// A larger excess over the measured value is no budget any more.
 const HEADROOM_MAX: f64 = 1.5;
 
 fn budget() -> BTreeMap<String, u32> {
@@ -83,7 +83,7 @@ fn each_program_passes_the_verifier_within_its_budget() {
     }
 }
 
-/// Words that may be watched, more than there are registers.
+/// Words to watch, more than registers.
 static WORDS: [u64; 8] = [0; 8];
 
 fn address(index: usize) -> u64 {

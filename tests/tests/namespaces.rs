@@ -15,7 +15,7 @@ use locality_tests::tracer::binary;
 use locality_tests::{Target, live, requires};
 use serde_json::Value;
 
-/// A namespace of its own, in which a script runs as process 1. All that it started ends with it.
+/// A separate namespace with a script as process 1. All its processes end with it.
 const INSIDE: [&str; 6] = ["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"];
 
 /// Collisions of numbers that are tried. `LOCALITY_COLLISIONS` asks for more.
@@ -69,7 +69,7 @@ impl Traced {
         self.whatever_was_sampled()
     }
 
-    /// The same; a trace without samples, too, which fails.
+    /// The same, also for a failing trace without samples.
     fn whatever_was_sampled(&self) -> Value {
         let text = fs::read_to_string(self.file("report")).unwrap_or_else(|e| panic!("{e}: {}", self.said()));
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -206,7 +206,7 @@ fn with_capabilities(capabilities: &[&str], user: Option<&str>, target: &Target)
 }
 
 impl Traced {
-    /// The same in a folder that another user may write.
+    /// The same in a folder writable for another user.
     fn of_user(mut command: Command, user: Option<&str>) -> Self {
         let Some(user) = user else { return Self::of(command, "TRACER") };
         let folder = tempfile::tempdir().unwrap();

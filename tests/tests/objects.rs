@@ -7,7 +7,7 @@
 //! phase that a timer prefers). No figure of time is asserted.
 //!
 //! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes
-//! so many samples of each program and prints the table of docs/accuracy.md: how far the shares are
+//! so many samples of each program and prints the table of docs/journal/2026-11.md: how far the shares are
 //! off, in percentage points.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
@@ -67,7 +67,7 @@ fn assert_near(what: &str, found: f64, truth: f64, n: u64, report: &Value) {
     );
 }
 
-/// A number of a report; panics where there is none.
+/// A number of a report; panics if missing.
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
@@ -280,8 +280,8 @@ fn small_blocks_by_their_allocation() {
     assert!(objects(&live.report).iter().all(|row| !made(&row)), "{:#}", names(&live.report));
 }
 
-/// What a process that lives for less than the head start of those who look touched in a library,
-/// and what it touched before it became another program.
+/// Library data touched by a process that ends within the searchers' head start, and data touched
+/// before an exec.
 #[test]
 fn library_tables_of_short_lived_processes() {
     requires!(root, btf, watchpoints(4));
@@ -295,7 +295,7 @@ fn library_tables_of_short_lived_processes() {
     assert_near("second_library_table", share_of(report, "second_library_table"), 0.5, n, report);
 }
 
-/// A pointer names the block that it leads to, not the one that stood at its place before.
+/// A pointer names the block that it leads to, not a former one at its place.
 #[test]
 fn a_block_is_not_named_after_another_one_at_its_place() {
     requires!(root, btf, watchpoints(4));
@@ -309,14 +309,14 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
         (row["name"].as_str().unwrap().to_owned(), row["name_inferred"] == true)
     };
     let (short, long) = (of("make_short"), of("make_long"));
-    // The variable of the frame that sweeps it, or the place of its allocation.
+    // The sweeping frame's variable, or the place of its allocation.
     let by_place = |(name, inferred): &(String, bool)| name.starts_with("malloc at objects.c:") && !inferred;
     assert!(short == ("block".to_owned(), true) || by_place(&short), "{short:?}");
     // It stands for most of the time, but not for sure when somebody looks.
     assert!(long == ("kept".to_owned(), true) || long.0.starts_with("malloc at objects.c:"), "{long:?}");
 }
 
-/// What a child inherited has its parent's allocation sites: all accesses are the child's.
+/// Inherited blocks of a child have its parent's allocation sites: all accesses are the child's.
 #[test]
 fn heap_arrays_of_a_child() {
     requires!(root, btf, watchpoints(4));
@@ -541,7 +541,7 @@ fn a_rust_vector_of_structures() {
     assert_near("particles", heap, 0.75, n, report);
 }
 
-/// A program whose files lie in a file system of its own, as in a container: nobody else sees them.
+/// A program with its files in a separate file system, as in a container, invisible outside.
 #[test]
 fn a_program_in_another_root() {
     requires!(root, btf, watchpoints(4), command("unshare"), command("chroot"));

@@ -185,7 +185,7 @@ fn wrong_use_is_one_sentence() {
     ] {
         let tracer = Tracer::new().args(["exact", "--parallelism"]).args(options);
         let refused = tracer.args(["--", "/bin/true"]).run();
-        // The command line's own sentences have the usage behind them.
+        // The command line's own sentences end with the usage.
         assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
         assert!(words.iter().all(|word| refused.stderr.contains(word)), "{words:?}: {}", refused.stderr);
     }

@@ -97,12 +97,12 @@ impl Word {
     }
 }
 
-/// Watches a word while `run` touches it; what the kernel side told.
+/// Watches a word while `run` touches it; what the kernel side reported.
 fn watched(object: &mut Object, ring: &mut Ring, run: impl FnOnce(&Word)) -> Vec<TouchRecord> {
     watched_as(WatchState::default(), object, ring, run)
 }
 
-/// The same by a watch that begins so.
+/// The same by a watch in this initial phase.
 fn watched_as(
     state: WatchState,
     object: &mut Object,
@@ -162,7 +162,7 @@ fn behind_a_near_reuse_by_the_same_instruction_the_next_touch_is_told_too() {
     assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
     assert!(near.iter().all(|record| record.trap_ip == near[0].trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].enabled_ns));
-    // It spins for longer than what is near.
+    // It spins for longer than a near distance.
     let far = watched(&mut object, &mut ring, reads(5, Duration::from_nanos(2 * NEAR_NS)));
     assert_eq!(roles(&far), [touch::USE, touch::REUSE]);
 }
@@ -182,13 +182,13 @@ fn two_instructions_that_take_turns_are_told_until_the_second_pair() {
             }
         }
     };
-    // What comes behind the second pair traps no more.
+    // What comes after the second pair traps no more.
     let near = watched(&mut object, &mut ring, turns(Duration::ZERO));
     assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::USE_AGAIN, touch::AGAIN]);
     let [used, reused, used_again, again] = [0, 1, 2, 3].map(|at| &near[at]);
     assert_eq!((used.trap_ip, reused.trap_ip), (used_again.trap_ip, again.trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].since_ns));
-    // The use does not come again: the third touch is told and ends it.
+    // The use does not come again: the third touch is recorded and ends it.
     let without = watched(&mut object, &mut ring, |word| {
         word.read();
         word.read_elsewhere();
@@ -280,7 +280,7 @@ fn behind_a_use_another_word_tells_since_when() {
     let (tgid, tid) = (std::process::id(), unsafe { libc::gettid() } as u32);
     let words = [Word(Box::new(0)), Word(Box::new(0))];
     let [used, behind] = words.each_ref().map(|word| &raw const *word.0 as u64);
-    // The second waits for a touch behind the first one's use.
+    // The second waits for a touch after the first one's use.
     let keys = [used, behind].map(|address| WatchKey { address, tgid, reserved: 0 });
     let mut since_the_use = |touched_again: bool| {
         let state = |watch, phase, follows| WatchState {
@@ -346,7 +346,7 @@ fn a_threads_own_counters_are_read_at_use_and_reuse() {
         // Starting a thread faults a few times by itself.
         assert!((ours..ours + 100).contains(&counted), "{counted} counted, {ours} made");
     }
-    // A place that another thread's counters have is refused to this one.
+    // A place of another thread's counters is refused to this one.
     let (at, theirs) = thread::spawn(|| {
         // SAFETY: as above.
         let tid = unsafe { libc::gettid() } as u32;

@@ -1,5 +1,5 @@
-//! Allocations of launched programs, recorded by the library that they load first: what is recorded
-//! and named, what the program notices of it (nothing), and which programs are left alone.
+//! Allocations of launched programs, recorded by the preloaded library: records and names, no
+//! effect on the program, and programs that are left alone.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;
@@ -120,7 +120,7 @@ fn the_recorder_is_named_first_and_children_without_it_are_counted() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "busy", BUSY, &[]);
-    // The shell that `system` starts, and what the shell starts.
+    // The shell of `system`, and its children.
     let text = "#include <stdlib.h>\nint main(int argc, char **argv) { return system(argv[1]); }";
     let by_system = compile(directory.path(), "by_system", text, &[]);
     let launched = Launched::new(&[&by_system, &format!("{program}; :")]);

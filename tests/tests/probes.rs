@@ -1,5 +1,5 @@
-//! Probes of allocations (`--heap=probes`) in programs that they could harm: what is survived, and
-//! what is said where it is not.
+//! Probes of allocations (`--heap=probes`) in programs that they could harm: survival, and the
+//! messages otherwise.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use locality_tests::live::alone;

@@ -52,7 +52,7 @@ fn largest(value: &Value) -> f64 {
 }
 
 fn check(profile: &Path, words: &[&str], what: &str) {
-    // Nothing is traced, so nobody need look whether the tool traces itself.
+    // Nothing is traced, so the check for traces of the tool itself is needless.
     let mut tracer = Tracer::new().args(words).args([profile]);
     let mut command = Command::new(tracer.command().get_program());
     command.args(tracer.command().get_args()).env("NO_COLOR", "1");
@@ -79,7 +79,7 @@ fn check(profile: &Path, words: &[&str], what: &str) {
 /// Samples of the profile that is damaged: a report takes time for each, and says as much of few.
 const SAMPLES: u32 = 8;
 
-/// Leaves the first samples and what belongs to them.
+/// Leaves the first samples and their rows.
 fn shorten(profile: &Path) {
     let of_sample = ["watch", "window", "window_use", "line_load", "loop"];
     let of_sample = of_sample.map(|table| format!("DELETE FROM {table} WHERE sample >= {SAMPLES};"));

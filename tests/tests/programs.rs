@@ -100,7 +100,7 @@ fn untraced_preemption_loses_no_signal() {
 #[test]
 fn the_preempting_program_notices_a_signal_too_many() {
     let target = Target::start("sigurg_preempt", &["1"]);
-    // A signal from outside wakes a worker that nobody preempted, so that more are received than were sent.
+    // An outside signal wakes a worker without a preemption, so more are received than sent.
     let worker = *target.threads().last().unwrap();
     let (pid, worker) = (i32::try_from(target.pid()).unwrap(), i32::try_from(worker).unwrap());
     for _ in 0..20 {
@@ -154,7 +154,7 @@ fn the_deterministic_program_prints_the_same_each_time_and_exits_with_7() {
 #[test]
 fn the_non_dumpable_program_belongs_to_root_in_proc() {
     requires!(root);
-    // Where any user may run it; the directory of the build may be closed to others.
+    // In a place open to any user; the directory of the build may be closed.
     let copy = std::env::temp_dir().join(format!("non_dumpable-{}", std::process::id()));
     std::fs::copy(programs::build("non_dumpable"), &copy).unwrap();
     let mut command = Command::new(&copy);

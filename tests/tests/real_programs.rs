@@ -22,7 +22,7 @@ fn trace(target: &Target) -> Live {
     Live::trace(target.pid(), "4", &["--overhead", "3"])
 }
 
-/// What was measured, for those who run the tests with --nocapture.
+/// Measured values, for test runs with --nocapture.
 fn figures(live: &Live) -> String {
     format!(
         "{:.0} samples a second of CPU time, foretold {:.3}, confirmed {:.3}, whole stacks {:.3}, {} reuses",
@@ -38,8 +38,8 @@ fn figures(live: &Live) -> String {
 /// .98 of sqlite3's, which has a bound of its own, and once 23 of redis' 24.
 const CONFIRMED: f64 = 0.98;
 
-/// What holds of all of them. `functions` are names that some pair's stack must have, `confirmed`
-/// the share of uses that are, but for one.
+/// Common properties of all of them. `functions` are names required in some pair's stack,
+/// `confirmed` the share of confirmed uses, but for one.
 fn sound(live: &Live, confirmed: f64, functions: &[&str]) {
     assert!(live.profile.watches.len() >= 20, "only {} watches", live.profile.watches.len());
     assert!(live.report["reuse"]["8"]["time"]["n"].as_u64() > Some(10), "{}", live.report["reuse"]);
@@ -59,7 +59,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Runs a program twice at the same time, one of them traced: both say the same.
+/// Runs a program twice at the same time, one of them traced: both have equal output.
 fn twice(command: impl Fn() -> Command) -> Live {
     let (reference, traced) = (Target::spawn(command()), Target::spawn(command()));
     let live = trace(&traced);
@@ -89,7 +89,7 @@ print('done')";
     let live = Live::trace(target.pid(), "15", &["--overhead", "25"]);
     println!("{}", figures(&live));
     assert!(live.profile.samples.len() > 300, "{} samples", live.profile.samples.len());
-    // Measured: 15.0 s; the watchdog ended the trace before that when learning held a lock that stops need.
+    // Measured: 15.0 s; the watchdog ended the trace before that when learning had a lock that stops need.
     assert!(live.profile.run.wall_ns > 14_000_000_000, "ended after {} ns", live.profile.run.wall_ns);
     let finished = target.finish(LIMIT);
     assert!(finished.status.success() && finished.stdout == ["done"], "{finished:?}");
@@ -185,7 +185,7 @@ fn redis_serves() {
     requires!(root, btf, watchpoints(4), command("redis-benchmark"), command("redis-cli"));
     // Server and benchmark take both processors.
     let _alone = alone();
-    // Free a moment ago; nobody else here asks for it by number.
+    // Free a moment ago; no other test here asks for it by number.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = programs::redis_server();
     command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);

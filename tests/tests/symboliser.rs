@@ -32,7 +32,7 @@ fn python() -> Target {
     Target::start_command(command)
 }
 
-/// The symboliser process of a tracer, once there is another one than these.
+/// The symboliser process of a tracer, once another one than these exists.
 fn symboliser(tracer: u32, but: &[u32]) -> u32 {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -58,7 +58,7 @@ fn report(finished: &Finished) -> Value {
     report
 }
 
-/// All values of a field, wherever it stands.
+/// All values of a field, at any depth.
 fn all<'r>(value: &'r Value, field: &str, found: &mut Vec<&'r Value>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| {
@@ -157,7 +157,7 @@ fn one_that_is_killed_is_replaced() {
     assert!(overhead["stops"].as_u64().expect("a number") > 0, "{overhead:#}");
 }
 
-/// It ends with the tracer, however that ends.
+/// It ends with the tracer, after any end of it.
 #[test]
 fn it_ends_with_the_tracer() {
     requires!(root, btf, watchpoints(4), command("python3"));

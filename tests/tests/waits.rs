@@ -1,5 +1,5 @@
-//! Waits end: signals end the tool at any moment, pipes get their report, options stand where
-//! people write them; colours and rows are those that were asked for.
+//! Waits end: signals end the tool at any moment, pipes get their report, options stand at any
+//! place; colours and rows are the requested ones.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use locality_tests::{Target, Tracer, build, requires};
 use serde_json::Value;
 
-/// A tracer that a signal ended is gone after that.
+/// A tracer is gone after its end by a signal.
 const SOON: Duration = Duration::from_secs(4);
 
 fn folder() -> tempfile::TempDir {
@@ -42,7 +42,7 @@ fn start(mut tracer: Tracer) -> Started {
     let command = tracer.command();
     let stderr = tempfile::NamedTempFile::new().unwrap();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.reopen().unwrap());
-    // SAFETY: `signal` may be called between fork and exec, and nothing else is done there.
+    // SAFETY: `signal` may be called between fork and exec, and it is the only call there.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -78,7 +78,7 @@ impl Started {
         }
     }
 
-    /// How it ended, what it said, and how long that took; panics when it is not gone soon.
+    /// Manner of its end, its output, and the time; panics if not gone soon.
     fn left(mut self) -> (ExitStatus, String, Duration) {
         let begun = Instant::now();
         loop {
@@ -149,7 +149,7 @@ fn what_waits_for_a_reader_ends_by_a_signal_and_the_profile_is_whole() {
         // On a busy machine a second may be too short for a sample.
         let again = Tracer::new().args(["report", &file, "--format", "json"]).run().report_or_empty();
         assert_eq!(again["partial"], false);
-        // The commands that only read wait there, too.
+        // Commands that only read wait there, too.
         for command in ["report", "objects"] {
             let mut reader = start(Tracer::new().args(["-q", command, &file, "--report"]).args([&pipe]));
             reader.wait_until_it_waits(opens);
@@ -164,7 +164,7 @@ fn a_pipe_that_nobody_reads_on_is_no_hang() {
     requires!(root, btf, watchpoints(4));
     let folder = folder();
     let (file, pipe) = (profile(&folder), pipe(&folder));
-    // Open for both, so that no opening waits.
+    // Open for both, so no opening waits.
     let end = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
     // SAFETY: a system call with plain arguments: the smallest pipe.
     unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&end), libc::F_SETPIPE_SZ, 4096) };
@@ -444,7 +444,7 @@ fn the_report_is_one_screen_and_has_parts() {
             "{page}"
         );
     }
-    // The pager gets the whole report and nothing else.
+    // The pager gets the whole report and nothing more.
     let pager = [("LOCALITY_PAGER", "sed s/^/paged:/")];
     let paged = |options: &str| on_terminal(100, &format!("report {file} {options}"), &pager);
     let lines = paged("--full");
@@ -517,7 +517,7 @@ fn touches_of_shared_memory_by_another_traced_process_are_reuses() {
             .args(["-p", &both, "-d", "6", "--overhead", "5", "-q", "--format", "json", "-o"])
             .arg(&file);
         let report = tracer.run().report();
-        // What one process writes, the other reads next, and the other way round.
+        // One process reads the other's last write, in both directions.
         let shares =
             [("produce", "consume"), ("consume", "produce")].map(|(from, to)| share_of(&report, from, to));
         assert!(shares.iter().all(|share| *share > 0.2), "{how}: {shares:?} {:#}", report["pairs"]);

@@ -1,6 +1,5 @@
-//! Shadow windows on live processes: what they foretell happens; where they cannot go on they end
-//! with a reason; whatever becomes of them, the traced program runs on and says what it says
-//! untraced.
+//! Shadow windows on live processes: predictions come true; windows that cannot continue end with a
+//! reason; the traced program always runs on, with the output of an untraced run.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use locality_tests::{Target, Tracer, programs, requires};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Windows that ended for one of these reasons, by their names.
+/// Windows with one of these ends, by name.
 fn ended(profile: &Profile, reasons: &[&str]) -> usize {
     profile.windows.iter().filter(|window| reasons.contains(&window.end.as_str())).count()
 }
@@ -23,7 +22,7 @@ fn reasons(profile: &Profile) -> Vec<&str> {
     profile.windows.iter().map(|window| window.end.as_str()).collect()
 }
 
-/// Traces `shifting_ground` to its end and compares what it says with an untraced run.
+/// Traces `shifting_ground` to its end and compares its output with an untraced run.
 fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     let untraced = Target::start("shifting_ground", &[rounds, which]).finish(LIMIT);
     let target = Target::start("shifting_ground", &[rounds, which]);
@@ -36,8 +35,8 @@ fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     live.profile
 }
 
-/// That some windows of a traced `shifting_ground` end for one of these reasons, while it says what
-/// it says untraced.
+/// Some windows of a traced `shifting_ground` end for one of these reasons, with the output of an
+/// untraced run.
 fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
@@ -60,7 +59,7 @@ fn samples_stand_for_all_of_the_time() {
     assert!((0.9..1.05).contains(&share), "{share} of the time, {} samples", periods.len());
 }
 
-/// A process that lives for some fiftieths of a second is held at its first sample, and sampled
+/// A process that lives for some fiftieths of a second is seized at its first sample, and sampled
 /// again at once; that counts once.
 #[test]
 fn processes_of_milliseconds_have_windows() {
@@ -114,7 +113,7 @@ fn what_windows_foretell_happens() {
         let (Seen::Reused { distance: word, .. } | Seen::Open { accesses: word }) = word;
         assert!(line <= word, "{of_use:?}");
     }
-    // This loop goes at one speed, which most samples show.
+    // This loop has one speed, which most samples show.
     let mut rates: Vec<f64> =
         profile.windows.iter().filter_map(|window| Some(window.rate.as_ref()?.value)).collect();
     rates.sort_by(f64::total_cmp);
@@ -281,8 +280,8 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
 fn a_trace_ends_at_the_asked_precision() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Not a program whose reuses all lie at one distance: if that is at the edge of a bin, the
-    // error of the rate moves all across it.
+    // Not a program with all reuses at one distance: at the edge of a bin, the error of the rate
+    // would move all of them across.
     let target = Target::start("column_walk", &["90"]);
     let live = Live::trace(target.pid(), "50", &["--overhead", "5", "--until-ci", "25%"]);
     assert_eq!(live.profile.run.ended_by, "the asked precision");
@@ -345,7 +344,7 @@ fn the_accesses_of_a_round_are_counted() {
     }
 }
 
-/// A word that a loop touches once a round is told to be touched again after a round: between
+/// A word that a loop touches once a round is reported as touched again after a round: between
 /// touches by one instruction, or by two that take turns, to some percent. With --nocapture it
 /// prints how far measured times are from true ones.
 #[test]
@@ -367,7 +366,7 @@ fn the_time_of_a_round_is_measured() {
             .watches
             .iter()
             .filter_map(|watch| match watch.outcome {
-                // Touched again behind the reuse: by one instruction, or by two.
+                // Touched again after the reuse: by one instruction, or by two.
                 Outcome::Reused { touch, distance_ns, .. } if watch.ended_ns > touch.time_ns => {
                     assert_eq!(how == "2", watch.use_touch.is_some_and(|used| used.kind != touch.kind));
                     Some(distance_ns as f64 / round_ns)

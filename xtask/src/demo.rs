@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: trace a live process that treats its caches badly, print the report, follow its first
 //! advice, and say how much faster the program is.
 //!
-//! Not here: the flaw itself, which is `tests/programs/picture.c`, and the change, a switch of that program.
+//! Not here: the flaw (`tests/programs/picture.c`), and the change, a switch of the program.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Long enough that the workload outlives the trace, short enough that it ends when we are killed.
+/// Seconds of the workload: more than the trace, and few enough to end after a kill.
 const WORKLOAD_SECONDS: &str = "120";
 const TRACE_SECONDS: &str = "15";
 /// Each of the two ways is timed for so long, in turn, so often; the medians count.
@@ -60,7 +60,7 @@ fn build() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// How often the program does its work in a second, one way or the other.
+/// Rounds of the program's work in a second, for one variant.
 fn rounds_a_second(program: &Path, way: Option<&str>) -> Result<f64> {
     let output = Command::new(program).arg(TIMED_SECONDS).args(way).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -89,7 +89,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // An earlier end of the program is fine.
         drop(self.0.kill());
         drop(self.0.wait());
     }

@@ -19,7 +19,7 @@ use locality_shell as shell;
 
 /// Suites that are tried.
 const SUITES: [&str; 2] = ["bookworm", "trixie"];
-/// What a machine with Rust has, since rustc links with it.
+/// Packages of a machine with Rust, since rustc links with them.
 const LINKER: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 /// Where the clone lies inside.
 const CLONE: &str = "/root/locality-bpf";
@@ -133,7 +133,7 @@ impl System {
         }
         fs::create_dir_all(&self.root)?;
         shell::run_aside(Command::new("debootstrap").args(["--variant=minbase", suite]).arg(&self.root))?;
-        // Names of hosts, and the certificates that this machine trusts.
+        // Names of hosts, and trusted certificates of this machine.
         for file in ["/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificates.crt"] {
             let to = self.root.join(file.trim_start_matches('/'));
             if Path::new(file).exists() {
@@ -144,7 +144,7 @@ impl System {
         Ok(())
     }
 
-    /// Copies what is committed; what the system has built before stays.
+    /// Copies the committed files; earlier builds of the system stay.
     fn bring_clone(&self) -> Result<()> {
         let clone = self.root.join(CLONE.trim_start_matches('/'));
         fs::create_dir_all(&clone)?;
@@ -166,7 +166,7 @@ impl System {
         command.arg(&self.root).arg(&self.cargo_home).arg(&self.rustup_home);
         let path = format!("PATH={}:{PATH}", self.cargo_home.join("bin").display());
         command.args(["env", &path, "bash", "-c", &format!("cd {CLONE} && {line}")]);
-        // Those of this run of cargo are not those of the one inside.
+        // Variables of this run of cargo must not reach the inner one.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if name.starts_with("CARGO_") && name != "CARGO_HOME" {

@@ -62,7 +62,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The same compiler must give the same object; another one may differ, which is said and no failure.
+/// Equal compilers must give equal objects. Another compiler may differ, which is reported, and no
+/// failure.
 fn compare(toolchain: &Toolchain, fresh: &[u8]) -> Result<()> {
     let root = shell::root();
     let recorded = fs::read_to_string(root.join(MANIFEST))?;

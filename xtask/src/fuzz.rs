@@ -25,7 +25,7 @@ pub struct Options {
     replay: Option<std::path::PathBuf>,
 }
 
-/// Builds and runs it; an error when there are findings.
+/// Builds and runs the driver; findings are an error.
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&[("gcc", "gcc"), ("gcc", "libc6-dev")])?;
     shell::run_aside(shell::cargo().args(["build", "--profile", "fuzz", "--package", "locality-fuzz"]))?;

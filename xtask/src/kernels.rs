@@ -1,8 +1,8 @@
 //! `cargo xtask kernels`: boots kernels of Debian under emulation, and tries on each what is claimed for it.
 //!
 //! The machine's own kernel is rarely a user's, and verifiers differ: what one kernel loads, an
-//! older one refuses. Which kernels are claimed to work stands in `judge`; README.md and
-//! docs/limitations.md name those that ran.
+//! older one refuses. Which kernels are claimed to work stands in `judge`;
+//! docs/limitations.md names those that ran.
 //!
 //! Limits: there is no PMU in an emulated processor, and its times are no measure of cost.
 
@@ -80,7 +80,7 @@ const LONG_CHECKS: [(Machine, &[&str]); 5] = [
     (Machine { name: "no AVX", cpu: "max,-avx,-avx2,-fma,-f16c,-vaes", cpus: 2 }, &["doctor", "windows"]),
 ];
 
-/// Longest that a boot with this many checks may take.
+/// Longest time of a boot with this many checks.
 fn limit(checks: usize) -> Duration {
     Duration::from_secs(120 + 90 * checks as u64)
 }
@@ -100,7 +100,8 @@ struct Line {
     said: String,
 }
 
-/// Boots them one after the other, prints a line for each check, and fails when one did, twice.
+/// Boots them one after the other, prints a line for each check, and fails after a second failure
+/// of one.
 pub fn run(options: &Options) -> Result<()> {
     let began = Instant::now();
     let folder = shell::target_dir().join("kernels");
@@ -124,7 +125,7 @@ pub fn run(options: &Options) -> Result<()> {
             let failed = |name: &str| tried.iter().any(|line| !line.passed && line.check == name);
             let mut again: Vec<&str> = checks.iter().copied().filter(|name| failed(name)).collect();
             if again.is_empty() && tried.iter().any(|line| !line.passed) {
-                // The guest itself failed behind its checks.
+                // The guest failed after its checks.
                 again.clone_from(&checks);
                 tried.clear();
             }
@@ -195,7 +196,7 @@ fn name(series: (u32, u32)) -> String {
     format!("{}.{}", series.0, series.1)
 }
 
-/// Which machines a kernel is booted on, each with its checks.
+/// Machines to boot a kernel on, each with its checks.
 fn plan(series: (u32, u32), is_newest: bool, options: &Options) -> Vec<(Machine, Vec<&str>)> {
     let all = options.nightly && (is_newest || LONG.contains(&series) || options.only.contains(&series));
     let plan = match all {

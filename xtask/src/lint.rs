@@ -5,9 +5,9 @@ use anyhow::Result;
 use crate::tidy;
 use locality_shell as shell;
 
-/// Runs all of them; the cheap ones first.
+/// Runs all checks, the quick ones first.
 pub fn run() -> Result<()> {
-    tidy::run()?;
+    tidy::run(false)?;
     shell::run(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;
     // The eBPF crate is outside the workspace. Clippy would need the eBPF toolchain's own, so it is
     // only formatted.

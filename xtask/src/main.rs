@@ -39,6 +39,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<std::ffi::OsString>,
     },
+    /// Check the house's conventions alone: sizes, names, packages, sentences, references
+    Tidy {
+        /// Print the limits of comments by package as they would be now
+        #[arg(long)]
+        limits: bool,
+    },
     /// Check format, lints and the house's conventions
     Lint,
     /// Write docs/reference/json.md from the types of the report
@@ -68,6 +74,8 @@ fn main() -> ExitCode {
         Command::RunTest(asked) => test::run_test(&asked),
         Command::Bench { arguments } => bench(&arguments),
         Command::Lint => lint::run(),
+        Command::Tidy { limits: false } => tidy::run(true),
+        Command::Tidy { limits: true } => tidy::print_limits(),
         Command::Reference => reference::run(),
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),
@@ -80,7 +88,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The sentence and its causes in one line; where in this program it arose helps nobody.
+            // The sentence and its causes in one line, without a backtrace.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,8 +1,8 @@
 //! `cargo xtask qemu`: a QEMU of user mode with plugins, for `locality-bpf exact`.
 //!
-//! Some distributions build theirs without plugins (Debian 13). Where the package has them it is
-//! installed; else `qemu-x86_64` alone is built from the distribution's own source package, which
-//! takes some minutes, and put where `exact` and `doctor` look first.
+//! Some distributions build QEMU without plugins (Debian 13). A package with plugins is installed.
+//! Otherwise `qemu-x86_64` alone is built from the distribution's source package, in some minutes,
+//! and put at the first place that `exact` and `doctor` search.
 //!
 //! The machine's package sources stay as they are: source packages are asked for by a copy of the
 //! list, in our folder. Limits: Debian and Ubuntu; elsewhere the sentence says what to build.
@@ -17,12 +17,12 @@ use locality_shell as shell;
 
 /// The emulator.
 const QEMU: &str = "qemu-x86_64";
-/// The package that brings it, and the source of that.
+/// The package, and its source.
 const PACKAGE: &str = "qemu-user";
 const SOURCE: &str = "qemu";
-/// A function that QEMU exports to plugins, so its name stands in every build that has them.
+/// A function exported to plugins, whose name stands in every build with plugins.
 const PLUGIN_FUNCTION: &[u8] = b"qemu_plugin_register_vcpu_tb_trans_cb";
-/// Where root's own programs look for libraries; for other users `~/.local/lib/locality-bpf`.
+/// Library folder for root's own programs; for other users `~/.local/lib/locality-bpf`.
 const LIBRARIES: &str = "/usr/local/lib/locality-bpf";
 /// What the build needs.
 const BUILD_PACKAGES: [&str; 9] = [
@@ -36,7 +36,7 @@ const BUILD_PACKAGES: [&str; 9] = [
     "python3-venv",
     "libglib2.0-dev",
 ];
-/// The one emulator, and nothing that needs a library beside GLib.
+/// The emulator alone, with GLib as the only library.
 const CONFIGURE: [&str; 7] = [
     "--target-list=x86_64-linux-user",
     "--enable-plugins",
@@ -59,7 +59,7 @@ pub struct Options {
     to: Option<PathBuf>,
 }
 
-/// Installs one, unless there is one.
+/// Installs an emulator, unless present.
 pub fn run(options: &Options) -> Result<()> {
     if !options.build
         && let Some(found) = found()
@@ -85,7 +85,7 @@ pub fn run(options: &Options) -> Result<()> {
     };
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let place = folder.join(QEMU);
-    // Under its name only when it is whole; a running one keeps the old file.
+    // Renamed when complete; a running emulator retains the old file.
     let making = folder.join(format!("{QEMU}.new"));
     fs::copy(&built, &making).with_context(|| format!("cannot write {}", making.display()))?;
     shell::run_aside(Command::new("strip").arg(&making))?;
@@ -98,12 +98,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// For commands that need one: installs it where it is missing.
+/// For commands that need an emulator: installs it if missing.
 pub fn need() -> Result<()> {
     run(&Options { build: false, to: None })
 }
 
-/// A suitable emulator, where `exact` would find it.
+/// A suitable emulator, at the places that `exact` searches.
 pub fn found() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -180,7 +180,7 @@ fn build() -> Result<PathBuf> {
     let out = source.join("locality-build");
     fs::create_dir_all(&out)?;
     shell::run_aside(Command::new("../configure").args(CONFIGURE).current_dir(&out))?;
-    // On a machine where others work, they come first.
+    // Other users' work on the machine comes first.
     shell::run_aside(Command::new("nice").args(["-n", "10", "ninja", QEMU]).current_dir(&out))?;
     Ok(out.join(QEMU))
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask screenshots`: pictures of a real HTML report, for README and guide, so that they show what
-//! the program does now.
+//! `cargo xtask screenshots`: pictures of a real HTML report, for README and guide, always up to
+//! date.
 //!
 //! The report is that of the demo program (`tests/programs/picture.c`), traced anew; the browser is Debian's
 //! Chromium.
@@ -27,7 +27,7 @@ pub fn run() -> Result<()> {
     let folder = shell::target_dir().join("screenshots");
     std::fs::create_dir_all(&folder)?;
     let program = folder.join("picture");
-    // Names in the pictures are those that everyone has.
+    // Names in the pictures are neutral.
     let source = "tests/programs/picture.c";
     shell::run(
         Command::new("gcc").current_dir(shell::root()).args(["-O2", "-g", "-o"]).arg(&program).arg(source),

@@ -1,9 +1,9 @@
-//! `cargo xtask test`: installs what the tests need, builds, and runs all of them, those on the
-//! real kernel as root.
+//! `cargo xtask test`: installs the tests' packages, builds, and runs all tests, those on the real
+//! kernel as root.
 //!
-//! cargo's own runner, as it is on every machine. Its output is passed on as it comes; the closing
-//! line adds it up. All test programs come from one compilation: cargo selects the whole workspace
-//! each time, and starts each program through [`RunTest`], which leaves out those of the other group.
+//! cargo's own runner, present on every machine. Its output is passed on; the closing line has the
+//! sums. All test programs come from one compilation: cargo selects the whole workspace each time,
+//! and starts each program through [`RunTest`], which skips the other group.
 //!
 //! Tests on live processes, which many packages have, share the machine with whatever else runs
 //! there, so one that fails is run a second time, alone: a fault of ours fails again. What passes
@@ -18,8 +18,8 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Programs that the tests run, and the packages that bring them. Not the package redis-server,
-/// which would start a service on this machine: the same binary is in redis-tools
+/// Programs of the tests, and their packages. Not the package redis-server, which would start a
+/// service on this machine: the same binary is in redis-tools
 /// (`locality_tests::programs::redis_server`).
 const PROGRAMS: [(&str, &str); 20] = [
     ("gcc", "gcc"),
@@ -44,7 +44,7 @@ const PROGRAMS: [(&str, &str); 20] = [
     ("runc", "runc"),
 ];
 
-/// Libraries that the tests load, and the packages that bring them.
+/// Libraries of the tests, and their packages.
 const LIBRARIES: [(&str, &str); 3] = [
     ("libjemalloc.so.2", "libjemalloc2"),
     ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
@@ -62,7 +62,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Runs them all, also after a failure, and fails when any did.
+/// Runs all tests, also after a failure; fails after any failure.
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
@@ -115,7 +115,8 @@ const TIMES: [&str; 2] = ["-Zunstable-options", "--report-time"];
 /// For the test programs only: the compiler would build other code with this variable.
 const STABLE_TOO: &str = "RUSTC_BOOTSTRAP=1";
 
-/// What all runs of `cargo test` select: equal selections have equal features, and share what is compiled.
+/// Selection of all runs of `cargo test`: equal selections have equal features, and share compiled
+/// code.
 const SELECTION: [&str; 6] = ["test", "--no-fail-fast", "--workspace", "--lib", "--bins", "--tests"];
 
 /// The package of the tests on the kernel.
@@ -124,7 +125,7 @@ const KERNEL_PACKAGE: &str = "locality-tests";
 /// Test programs that run together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Group {
-    /// All but those on the kernel.
+    /// All tests but those on the kernel.
     Plain,
     /// Those on the kernel, as root.
     Kernel,
@@ -245,7 +246,7 @@ impl Sum {
         Ok(())
     }
 
-    /// Counts one line; most say nothing.
+    /// Counts one line; most lines are irrelevant.
     fn count(&mut self, line: &str) {
         if line.starts_with("SKIP ") {
             self.skipped += 1;
@@ -269,7 +270,8 @@ impl Sum {
         format!("the slowest tests:{}", rows.collect::<String>())
     }
 
-    /// One line in the form of cargo's runner. A skipped test returns early, so that the runner saw it pass.
+    /// One line of cargo's runner. A skipped test returns early, and counts as passed for the
+    /// runner.
     fn closing_line(&self) -> String {
         let verdict = if self.failed == 0 && self.broken == 0 { "ok" } else { "FAILED" };
         let Self { passed, failed, ignored, skipped, .. } = self;

@@ -1,5 +1,5 @@
-//! `cargo xtask ui`: bundles the script and the style of the HTML report and checks them in; or checks that
-//! those there are current.
+//! `cargo xtask ui`: bundles the script and the style of the HTML report for the repository, or
+//! checks the present bundle.
 //!
 //! As the eBPF object is handled: the bundle is checked in with the hashes of what it was made of, so that
 //! `cargo build` needs no Node, and where Node is there the tests bundle anew and compare every byte.
@@ -22,7 +22,7 @@ const DIST: &str = "userspace/html/dist";
 const BUNDLE: [&str; 2] = ["report.js", "report.css"];
 /// Hashes of the sources and of the bundle, in the format of `sha256sum`.
 const MANIFEST: &str = "userspace/html/dist/report.sources";
-/// Programs that make the bundle, and packages of Debian that bring them.
+/// Programs for the bundle, and their Debian packages.
 const NODE: [(&str, &str); 2] = [("node", "nodejs"), ("npm", "npm")];
 
 /// What `cargo xtask ui` can be asked for.
@@ -55,7 +55,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the checked-in bundle fits its sources; where Node is there, also unless the sources make it.
+/// Fails unless the checked-in bundle fits its sources; with Node, also unless the sources
+/// reproduce it.
 pub fn verify_where_possible() -> Result<()> {
     check()?;
     if NODE.iter().all(|(program, _)| shell::has(program)) {

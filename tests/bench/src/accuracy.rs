@@ -1,18 +1,18 @@
 //! How right a live trace is: each program of a corpus traced for a while, compared with exact runs
 //! of the same work.
 //!
-//! For each program: exact reports of one repetition and of a few (kept in `--truth`, by a hash of
+//! For each program: exact reports of one repetition and of a few (stored in `--truth`, by a hash of
 //! command, inputs and versions; delete the folder after a change to the exact engine), CPU time of
 //! a repetition natively before and after each trace and, where the program's output tells, during
 //! it, a program that repeats for long enough, attached to after a second, once with each recipe.
 //! `live` is the tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the
 //! tracer's report has time distances in CPU time only, `live` too is converted with one rate for
-//! the run, with the weights of its policy. A longer trace than 30 s is told once more by its first
+//! the run, with the weights of its policy. A longer trace than 30 s is reported once more by its first
 //! 30 s (`report --first`). The cache use that `live` reports is compared with exact runs of their
 //! own (`cacheuse`).
 //!
-//! Traces are kept too, by a hash of the tracer and the options, so that a run can be cut short and
-//! gone on with; named by `--only` they are made anew. The tables are made from all that is kept.
+//! Traces are stored too, by a hash of the tracer and the options, so that a run can be cut short and
+//! gone on with; named by `--only` they are made anew. The tables are made from all that is stored.
 //!
 //! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread
 //! is in a table); what repetitions have in common with none before them is gone, see `truth`; the
@@ -182,7 +182,7 @@ impl<'a> Bench<'a> {
         Ok(Self { options, tool, folder, cc1, version, settings, key })
     }
 
-    /// Where a trace of an entry by a recipe is kept: profile, report, and CPU times of native
+    /// Where a trace of an entry by a recipe is stored: profile, report, and CPU times of native
     /// repetitions around it.
     fn kept(&self, entry: &Entry, recipe: &str, what: &str) -> PathBuf {
         self.folder.join("traces").join(&self.key).join(format!("{}-{recipe}.{what}", entry.name))
@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
         RECIPES.iter().map(|recipe| recipe.0).filter(wanted)
     }
 
-    /// Speeds that go with a kept trace of the work as it is now.
+    /// Speeds that go with a stored trace of the work as it is now.
     fn native(&self, entry: &Entry, recipe: &str) -> Option<Native> {
         let kept = serde_json::from_slice(&std::fs::read(self.kept(entry, recipe, "native")).ok()?).ok()?;
         Native::of_json(&kept, &self.work(entry).ok()?)
@@ -231,7 +231,7 @@ impl<'a> Bench<'a> {
             native.add(&runs, ready)?;
             native.traced = self.trace(entry, recipe, native.once())?;
             native.add(&runs, ready)?;
-            // Last, because it says that the rest is there.
+            // Last, as a mark of completeness.
             let kept = native.json(&self.work(entry)?);
             std::fs::write(self.kept(entry, recipe, "native"), kept.to_string())?;
         }
@@ -248,7 +248,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Samples and comparison of cache use of what is kept of an entry, if there are a trace and
+    /// Samples and comparison of cache use of what is stored of an entry, if there are a trace and
     /// exact reports.
     fn cache_use(&self, entry: &Entry) -> Result<Option<(f64, Vec<cacheuse::Level>)>> {
         let ready = |repetitions| self.ready(entry, repetitions);
@@ -261,7 +261,7 @@ impl<'a> Bench<'a> {
         Ok(Some((samples, cacheuse::compare(one.as_ref(), &all, &live))))
     }
 
-    /// The figures of what is kept of an entry.
+    /// The figures of what is stored of an entry.
     fn row(&self, entry: &Entry) -> Result<table::Row> {
         let truth = self.truth(entry)?;
         let mut figures = Figures::from([
@@ -317,7 +317,7 @@ impl<'a> Bench<'a> {
         Ok(table::Row { name: entry.name, group: entry.group, figures })
     }
 
-    /// A report made from an entry's live trace; kept as the trace is.
+    /// A report made from an entry's live trace; stored as the trace is.
     fn derived(
         &self,
         entry: &Entry,
@@ -356,12 +356,12 @@ impl<'a> Bench<'a> {
         shell::run(report.stdout(Stdio::null()))
     }
 
-    /// Traces the program while it repeats its work; how far it came meanwhile, where it repeats in
-    /// one process.
+    /// Traces the program while it repeats its work; returns its progress, if it repeats in one
+    /// process.
     fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Option<process::Progress>> {
         let seconds = self.options.seconds();
         // Traced, on a machine that does other things too, and with a start: three times as much
-        // work as there is time, or as much as a command can be told.
+        // work as there is time, or as much as a command can be given.
         let mut repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
         let working = loop {
             let ready = self.ready(entry, repetitions)?;
@@ -417,7 +417,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Whether a program could not be run because it was told too much.
+/// Whether a program could not be run because its command line was too long.
 fn is_too_long(error: &anyhow::Error) -> bool {
     let error = error.root_cause().downcast_ref::<std::io::Error>();
     error.is_some_and(|error| error.kind() == std::io::ErrorKind::ArgumentListTooLong)

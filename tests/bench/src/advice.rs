@@ -7,7 +7,7 @@
 //! interval that holds the measured one is no wider than a factor of 2.5. A sound program is to get no
 //! advice that does not pay.
 //!
-//! Speed-ups are kept in `advice` of the target directory until the program or `--turns` changes; so are
+//! Speed-ups are stored in `advice` of the target directory until the program or `--turns` changes; so are
 //! the reports, for `--table`. Sources of error: other work on the machine, during the trace or the timing
 //! (two threads share lines only while both run); what a change brings depends on the machine, so that
 //! speed-ups of another machine are no truth.
@@ -65,7 +65,7 @@ pub struct Options {
 struct Row {
     name: String,
     class: String,
-    /// Ways other than the flawed one, with their speed-ups.
+    /// Variants other than the flawed one, with their speed-ups.
     speedups: Vec<(String, f64)>,
     judged: Option<Judged>,
 }
@@ -186,7 +186,7 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    /// The report of a trace of what is started, or the one that was kept.
+    /// The report of a trace of what is started, or the stored one.
     fn report(&self, name: &str, start: impl FnOnce() -> Result<Subject>) -> Result<Value> {
         let kept = self.folder.join("reports").join(name).with_extension("json");
         if !self.options.table {
@@ -196,7 +196,7 @@ impl<'a> Bench<'a> {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Speed-ups of the ways but the flawed one, measured or kept.
+    /// Speed-ups of the ways but the flawed one, measured or stored.
     fn speedups(&self, kernel: &Kernel, program: &Path) -> Result<Vec<(String, f64)>> {
         if kernel.fixes.is_empty() {
             return Ok(Vec::new());
@@ -259,8 +259,8 @@ impl Row {
 }
 
 impl Judged {
-    /// What the report advises, the predicted gain, whether that is right, what the trace cost, and its
-    /// longest stop.
+    /// The report's advice, the predicted gain, its correctness, the trace's cost, and the longest
+    /// stop.
     fn cells(&self, sound: bool) -> (String, String, String, String, String) {
         let given = &self.judgement.given;
         let told = match given.split_first() {

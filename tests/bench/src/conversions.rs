@@ -56,9 +56,9 @@ pub struct Options {
 /// Which programs.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Half {
-    /// All of them.
+    /// All programs.
     Both,
-    /// Those that the methods were chosen by.
+    /// Programs seen in the choice of the methods.
     Seen,
     /// The others.
     Unseen,

@@ -170,7 +170,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Wall and CPU seconds of a command and all that it waited for.
+/// Wall and CPU seconds of a command and all its reaped children.
 fn seconds(command: &[String]) -> Result<(f64, f64)> {
     let (program, arguments) = command.split_first().context("no command")?;
     let (before, began) = (children_seconds()?, Instant::now());

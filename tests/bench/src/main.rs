@@ -1,4 +1,4 @@
-//! `cargo xtask bench …`: builds the tracer and runs a benchmark; figures for docs/accuracy.md come
+//! `cargo xtask bench …`: builds the tracer and runs a benchmark; figures for docs/journal/2026-11.md come
 //! from here.
 //!
 //! Benchmarks of time and memory are in `benches`, those of accuracy are modules. Both need root and

@@ -1,13 +1,13 @@
 //! Rankings of data objects, from addresses and without them, on real programs with debug information.
 //!
-//! The programs are built here from the distribution's source packages (lists of them are kept
+//! The programs are built here from the distribution's source packages (lists of them are stored
 //! apart from the machine's own), and traced from their start, with allocations followed.
 //! `locality-bpf objects --against approximate` then ranks variables by predicted misses: by
 //! instructions and by lines where each sample has its exact place, and by lines after samples were
 //! displaced by the paper's skid (`--simulate-skid`), without and with its negation.
 //!
 //! Sources of error: a trace of a busy machine may be cut short by the watchdog (it is then made
-//! again); misses are of the last cache level at which enough was seen to miss, told beside the
+//! again); misses are of the last cache level at which enough was seen to miss, reported beside the
 //! name; the displaced samples follow the static control flow.
 
 use std::{
@@ -48,7 +48,7 @@ pub struct Options {
     table: bool,
 }
 
-/// What a program reads from its standard input.
+/// Standard input of a program.
 enum Input {
     /// The text, again and again; it ends with its input.
     Text,
@@ -59,7 +59,7 @@ enum Input {
 }
 
 struct Program {
-    /// Its name, and that of its source package.
+    /// Its name, and its source package's.
     name: &'static str,
     package: &'static str,
     /// How to build it in the package's folder, with `$CFLAGS`.
@@ -81,7 +81,7 @@ const PROGRAMS: [Program; 7] = [
     Program {
         name: "gzip",
         package: "gzip",
-        // The distribution's patches are newer than what is generated from the files that they change.
+        // The distribution's patches are newer than the files generated from the patched ones.
         build: "./configure -q && make -s ACLOCAL=: AUTOCONF=: AUTOMAKE=: AUTOHEADER=: MAKEINFO=:",
         words: &["./gzip", "-c"],
         input: Input::Text,
@@ -119,7 +119,7 @@ const PROGRAMS: [Program; 7] = [
     Program {
         name: "phalanx",
         package: "phalanx",
-        // Without its books of openings it thinks from the first move on.
+        // Without its collection of openings it thinks from the first move on.
         build: "rm -f *book.phalanx; gcc $CFLAGS --std=gnu89 -D_GNU_SOURCE -DGNUFUN -DPBOOK_DIR='\"\"' -DSBOOK_DIR='\"\"' -DLEARN_DIR='\"\"' \
                 -DLEARN_FILE='\"\"' -o program *.c",
         words: &["./program"],
@@ -301,7 +301,7 @@ fn formula(random: &mut Random, variables: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Fetches a source package and unpacks it; gives its folder.
+/// Fetches and unpacks a source package; returns its folder.
 fn fetch(package: &str, place: &Path) -> Result<PathBuf> {
     let apt = place.join("apt");
     std::fs::create_dir_all(apt.join("lists/partial"))?;

@@ -14,10 +14,10 @@ use crate::targets::{self, Target};
 
 /// Bytes of address space of a child process: allocations beyond are refused, which aborts the process.
 const MOST_MEMORY: u64 = 4 << 30;
-/// Findings of one place in the source that are saved.
+/// Saved findings for one place in the source.
 const SAVED_OF_A_PLACE: usize = 3;
 
-/// Where the last panic arose, and its message.
+/// Place of the last panic, and its message.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 /// What a child process is asked for.
@@ -28,7 +28,7 @@ pub struct Task {
     pub seed: u64,
     /// Number of the first execution.
     pub first: u64,
-    /// Number of the execution that is not tried any more.
+    /// Number of the execution at which to stop.
     pub end: u64,
     /// How long it may go on.
     pub time: Duration,
@@ -63,7 +63,7 @@ pub fn confine() -> Result<()> {
     Ok(())
 }
 
-/// Tries one input; the panic's place and message if it panics.
+/// Tries one input; returns the panic's place and message.
 pub fn attempt(target: &mut dyn Target, input: &[u8]) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(|| target.run(input)))
         .map_err(|_| PANIC.lock().map(|text| text.clone()).unwrap_or_default())
@@ -104,7 +104,7 @@ pub fn run(task: &Task) -> Result<()> {
             if *count <= SAVED_OF_A_PLACE {
                 crate::save(&task.folder, &task.target, "panic", task.seed, execution, &input, &panic)?;
             }
-            // What it held may be half changed.
+            // What the lock protected may be half changed.
             target = open()?;
         }
         shared.ended().fetch_add(1, Ordering::Release);

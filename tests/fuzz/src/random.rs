@@ -20,7 +20,7 @@ const EDGES: [u64; 14] = [
     u64::MAX,
 ];
 
-/// A number, often one at an edge or near one.
+/// A number, often at an edge or near one.
 pub fn number(random: &mut Rng) -> u64 {
     let edge = EDGES[random.usize(..EDGES.len())];
     match random.u8(..4) {
@@ -63,7 +63,7 @@ pub fn mutate(bytes: &mut Vec<u8>, random: &mut Rng) {
     }
 }
 
-/// Overwrites bytes, as far as they are there.
+/// Overwrites bytes, as far as present.
 pub fn set(bytes: &mut [u8], at: usize, with: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(with) {
         *to = *from;

@@ -1,6 +1,6 @@
 //! The page that a child process and its parent share: how far the child is, and its current input.
 //!
-//! The input is written there before it is tried, so that the parent has it however the child ended.
+//! The input is written there before the attempt, so the parent has it after any end of the child.
 
 use std::fs::File;
 use std::io;
@@ -52,14 +52,14 @@ impl Shared {
         self.word(2)
     }
 
-    /// Sums that overflowed in a library, which wrap in releases.
+    /// Overflowing sums in a library, which wrap in releases.
     pub fn wrapped(&self) -> &AtomicU64 {
         self.word(4)
     }
 
     /// Writes the input of the execution that begins.
     pub fn begin(&self, input: &[u8]) {
-        // SAFETY: the room behind the counters, which the parent reads only when this process is
+        // SAFETY: the room after the counters, which the parent reads only when this process is
         // dead or stands still.
         unsafe {
             let room = self.0.as_ptr().cast::<u8>().add(INPUT_AT);

@@ -1,4 +1,4 @@
-//! What is tried: each target makes inputs, and hands them to the code that reads such input in a trace.
+//! Targets: each makes inputs, and hands them to the code that reads such input in a trace.
 
 mod arenas;
 mod code;

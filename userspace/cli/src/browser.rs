@@ -1,6 +1,6 @@
 //! Opens a file in the user's browser, never as root.
 //!
-//! Under sudo the browser starts as the user behind it, with that user's home and session. Nothing waits
+//! Under sudo the browser starts as the invoking user, with that user's home and session. Nothing waits
 //! for the browser, and what it prints is dropped.
 
 use std::{
@@ -16,7 +16,7 @@ use locality_profile::Owner;
 /// A command that starts a browser and fails at once, fails in this time.
 const FAILS_WITHIN: Duration = Duration::from_millis(300);
 
-/// Opens a file; `owner` is the user behind sudo.
+/// Opens a file; `owner` is the user who called sudo.
 ///
 /// # Errors
 /// Why that cannot be, as a sentence.

@@ -1,7 +1,7 @@
 //! The HTML report: reads the source files that the page shows, and puts the page where it is wanted.
 //!
 //! Paths of source files come from the debug information of traced programs. A page is there to be handed
-//! on, so a file is read with the rights of the user behind sudo, and only where its name is that of
+//! on, so a file is read with the rights of the user who called sudo, and only where its name is that of
 //! source code: no program can have a root-only file of its choice put into a report.
 
 use std::{
@@ -92,7 +92,7 @@ fn place(wanted: &Wanted<'_>) -> Option<PathBuf> {
     is_file.then(|| Path::new(stem).with_extension("html"))
 }
 
-/// Reads files with the rights of the user behind sudo.
+/// Reads files with the rights of the user who called sudo.
 fn read_all(files: Vec<String>, started_unix_ns: Option<u64>, owner: Option<Owner>) -> Vec<Source> {
     let read = move || {
         // Without the change of rights nothing is read.

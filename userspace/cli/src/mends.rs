@@ -5,7 +5,7 @@ use std::{ffi::c_int, io};
 
 use locality_profile::Error;
 
-/// What mends an error that was told in these words.
+/// What mends an error with these words.
 pub fn of(error: &anyhow::Error, said: &str) -> Option<String> {
     let of_profile = error.chain().find_map(|cause| cause.downcast_ref::<Error>());
     let mend = match of_profile {

@@ -27,7 +27,7 @@ pub const STYLE: &str = include_str!("../dist/report.css");
 
 /// The page of a report in memory: `profile` is that of a live trace.
 ///
-/// Pairs are all there unless `rows` bounds them, other tables have [`top::ROWS`] rows or so many.
+/// All pairs, unless `rows` bounds them; other tables have [`top::ROWS`] rows, or `rows`.
 pub fn page(
     mut report: Report,
     profile: Option<&Profile>,

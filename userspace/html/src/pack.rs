@@ -302,7 +302,7 @@ fn of_profile(out: &mut String, profile: &Profile, paths: &mut Paths) {
     list(out, reused.iter().map(|(_, reuse)| node(reuse.stack)));
     let mut sampled: BTreeMap<u32, u64> = BTreeMap::new();
     samples.iter().for_each(|sample| *sampled.entry(sample.thread.0).or_default() += 1);
-    // Threads of which nothing is known but that they lived are counted in the report.
+    // Threads without further facts are counted in the report.
     let threads: Vec<Value> = sampled
         .iter()
         .filter_map(|(number, n)| {

@@ -38,7 +38,7 @@ pub(crate) fn deflated(bytes: &[u8]) -> String {
     STANDARD.encode(miniz_oxide::deflate::compress_to_vec(bytes, if bytes.len() > LARGE { 6 } else { 9 }))
 }
 
-/// Text inside an element: nothing in it is markup.
+/// Text inside an element, without markup.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -70,7 +70,7 @@ fn cut(text: &str, letters: usize) -> String {
     }
 }
 
-/// A name as an element of its own, whatever its direction.
+/// A name as a separate element, for any direction of its text.
 fn name(text: &str) -> String {
     format!("<bdi>{}</bdi>", escaped(&shortened(text)))
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use locality_report::schema::{Report, place::Place};
 
-/// A source file, or why it is not there.
+/// A source file, or the reason for its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The path as the debug information has it.
     pub file: String,
     /// The text, or why it is missing.
     pub text: Result<String, String>,
-    /// Whether the file is newer than the trace, so that lines may be others.
+    /// Whether the file is newer than the trace, so its lines may differ.
     pub changed: bool,
 }
 

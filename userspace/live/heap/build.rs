@@ -18,8 +18,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Compiles the recorder without any library beneath it: nothing but what it stands before may be
-/// asked of the C library.
+/// Compiles the recorder without libraries: of the C library it may call only the functions that it
+/// stands before.
 fn recorder(root: &Path, out_dir: &Path) -> Result<(), String> {
     let sources = root.join("userspace/live/preload/src");
     println!("cargo::rerun-if-changed={}", sources.display());

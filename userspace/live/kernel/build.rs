@@ -1,5 +1,5 @@
-//! Puts the eBPF object where the package embeds it: the checked-in one, or a new one where that is
-//! stale (`locality-prebuilt`).
+//! Puts the eBPF object in place for embedding: the checked-in object, or a new one if stale
+//! (`locality-prebuilt`).
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -155,7 +155,7 @@ pub struct Missed {
     pub min_bytes_at_end: u64,
     /// How many were smaller.
     pub smaller: u64,
-    /// How many were made while the probes were away, as far as that can be told.
+    /// How many were made while the probes were away, as far as known.
     pub unwatched: u64,
     /// How many could not be followed, and records that found no room.
     pub lost: u64,

@@ -1,4 +1,4 @@
-//! The beginning of a trace: what it would have told if it had been shorter.
+//! The beginning of a trace: what it would have shown if it had been shorter.
 //!
 //! Limits: rates were learnt from the whole trace, what it cost is taken to be spread evenly over
 //! it, and the ledger stays that of the whole.
@@ -45,7 +45,7 @@ impl Profile {
             kept += u32::from(number.is_some());
             numbers.push(number);
             if matches!(watch.outcome, Outcome::Reused { touch, .. } if touch.time_ns <= ns) {
-                // Of a reuse in time the touch behind it may have been waited for.
+                // Of a reuse in time the touch after it may have been waited for.
                 watch.ended_ns = watch.ended_ns.min(ns);
             }
             if watch.ended_ns > ns {

@@ -9,7 +9,7 @@ use super::estimates::share;
 
 /// Bytes of a line.
 pub(super) const LINE: f64 = 64.0;
-/// Callers told of a line.
+/// Callers printed of a line.
 const CALLERS: usize = 6;
 /// Functions, lines and data objects of a level in text.
 const FUNCTIONS: usize = 5;
@@ -19,9 +19,9 @@ const DATA: usize = 3;
 pub(super) const UNKNOWN: &str = "[unknown]";
 /// Why a call path is cut that the profile lacks.
 pub(super) const NO_PATH: &str = "the profile lacks this stack";
-/// Objects told with a line.
+/// Objects printed with a line.
 const OBJECTS: usize = 4;
-/// Fewer loads for each touch of a line are not worth a word.
+/// Fewer loads for each touch of a line are not printed.
 const HARDLY: f64 = 1e-5;
 /// Rows below this share of what is lost are left out in text.
 const SMALL: f64 = 0.01;
@@ -76,7 +76,7 @@ impl Report<'_> {
                 self.per_second(lines.high * LINE),
                 share(&level.lost_share),
             )));
-            // What is lost below unknown callers is missing further out, so that row is never left out.
+            // Losses below unknown callers are missing further out, so the row is never left out.
             let functions = functions(&level.by_function, top);
             if !functions.is_empty() {
                 text.push(Text::Row(format!(
@@ -143,7 +143,7 @@ impl Report<'_> {
         )
     }
 
-    /// The data that it loads: objects with their parts.
+    /// Its loaded data: objects with their parts.
     fn data(&self, line: &LoadingLine) -> String {
         let mut names: Vec<String> = Vec::new();
         for (object, field, _) in line.objects.iter().filter(|(.., share)| *share >= SMALL).take(OBJECTS) {

@@ -98,7 +98,7 @@ pub fn print(profile: &Profile, findings: &Findings) -> String {
     page(&report)
 }
 
-/// Leaves out what `locality-report/1` never had: its bytes are those that earlier versions printed.
+/// Leaves out fields that `locality-report/1` never had: its bytes are those of earlier versions.
 pub fn as_earlier(report: &mut Report) {
     report.advice = None;
     report.advice_none = None;

@@ -1,4 +1,4 @@
-//! Printers: one module per format, nothing is computed here that is not in the findings.
+//! Printers: one module per format; every number comes from the findings.
 
 mod cache_use;
 mod estimates;

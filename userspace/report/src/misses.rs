@@ -1,4 +1,5 @@
-//! What windows add, as text: miss ratios by size, the histogram in accesses, where it all comes from.
+//! Additions by windows, as text: miss ratios by size, the histogram in accesses, and their
+//! sources.
 
 use locality_estimate::access_rates::Unit;
 use locality_estimate::interval_estimate::Estimate;
@@ -9,7 +10,7 @@ use locality_units::print::{accesses, bytes, count, counted, percent};
 
 use super::estimates::share;
 
-/// Rows of the histogram that are left out below this share.
+/// Share below which rows of the histogram are left out.
 const SMALL: f64 = 0.002;
 
 /// The miss-ratio table and the histogram, a line each.
@@ -112,7 +113,7 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     vec![("Windows", windows), ("Rate", rate), ("Estimate", estimate)]
 }
 
-/// Where the estimator that checks says something else than the reported intervals allow.
+/// Contradictions between the checking estimator and the reported intervals.
 fn disagreement(reuse: &Reuse, check: &CrossCheck) -> Option<String> {
     let (low, high, difference) = check.largest;
     let seen = reuse.time.iter().find(|bin| bin.low == low).map_or(Estimate::default(), |bin| bin.fraction);

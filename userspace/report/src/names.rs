@@ -6,7 +6,7 @@ use locality_units::print::shorten;
 
 use super::tree;
 
-/// What a report calls a kind: thread-local variables are static ones.
+/// Name of a kind in reports: thread-local variables are static ones.
 pub(super) fn kind_name(kind: ObjectKind) -> &'static str {
     match kind {
         ObjectKind::Static | ObjectKind::ThreadLocal => "static",

@@ -11,7 +11,7 @@ use locality_units::print::{bytes, count, counted, percent, shorten};
 use super::estimates::share;
 use super::names::place_name;
 
-/// Objects that a sentence is worth.
+/// Objects that get a sentence.
 const SAID: f64 = 0.10;
 /// Sentences.
 const SENTENCES: usize = 3;
@@ -23,7 +23,7 @@ const DETAILS: usize = 6;
 const NAMED_IN_PART: f64 = 0.05;
 /// Rows of a structure's members.
 const MEMBERS: usize = 24;
-/// A change of layout that saves less of the lines is not worth a word.
+/// A change of layout that saves less of the lines is not printed.
 const WORTH: f64 = 0.10;
 
 /// What is printed of.
@@ -71,7 +71,7 @@ impl Text<'_> {
         misses.copied().unwrap_or(row.access_share)
     }
 
-    /// What that is a share of.
+    /// The whole of the share.
     fn what(&self) -> String {
         let Some(index) = self.objects.ranked_by else { return "accesses".to_owned() };
         match self.objects.levels.get(index) {
@@ -261,7 +261,7 @@ impl Text<'_> {
         }
     }
 
-    /// Who displaces whom.
+    /// Displacements between objects.
     pub fn conflicts(&self, top: usize) -> Vec<String> {
         let name = |id: ObjectId| self.object(id).map_or("unknown", |object| object.name.as_str());
         let pairs = self.objects.conflicts.iter().take(top).map(|pair| {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::json;
 use crate::schema::*;
 
-/// Whether a value prints with its keys in order, and reads back from what it prints.
+/// Whether a value prints with its keys in order, and parses back from its print.
 fn is_sound<T: Serialize + DeserializeOwned>(value: &T) {
     let text = serde_json::to_string(value).unwrap();
     let sorted = serde_json::to_value(value).unwrap();
@@ -55,7 +55,7 @@ fn call_paths_are_tables_and_come_back() {
             let stack = &stacks[pair.used.stack.unwrap() as usize];
             let path: Vec<_> = stack.iter().map(|number| frames[*number as usize].clone()).collect();
             assert_eq!(Some(path), whole.used.frames);
-            // A path that has no place of its own in `/1` has that of its innermost frame.
+            // A path without a place in `/1` has its innermost frame's.
             let first = frames[stack[0] as usize].line;
             assert_eq!(pair.contexts[0].used.place.as_ref().unwrap().line, first);
         }

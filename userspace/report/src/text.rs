@@ -21,7 +21,7 @@ use super::estimates::share;
 use super::names::place_name;
 use super::objects_text::Text;
 
-/// Share of the targets' CPU time up to which ours is told as such.
+/// Share of the targets' CPU time up to which ours is printed as such.
 const MOST_PERCENT: f64 = 400.0;
 use super::{cache_use, json::verdict, misses, schema, tree};
 
@@ -34,9 +34,9 @@ const WIDTH: usize = 100;
 pub const TOP: usize = 10;
 /// Objects, and uses without a reuse, in the whole report; `locality-bpf objects` has more objects.
 const FEW: usize = 5;
-/// Lines that are not worth a row of their own.
+/// Lines without a row.
 const SMALL_SHARE: f64 = 0.005;
-/// An interval of a share as wide as this says nothing.
+/// An interval of a share at this width carries no information.
 const WIDE: f64 = 0.5;
 
 /// Colours or none.
@@ -65,7 +65,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Rows of a table that has so many unless asked for.
+    /// Default number of rows of a table.
     fn rows(&self, of_its_own: usize) -> usize {
         self.top.unwrap_or(of_its_own)
     }
@@ -94,7 +94,7 @@ pub enum Part {
     Trust,
 }
 
-/// Prints a part of a report but the screen, for which there is [`screen::print`]; `report` is that of the
+/// Prints a part of a report other than the screen ([`screen::print`]); `report` belongs to the
 /// same findings.
 pub fn part(
     profile: &Profile,
@@ -209,7 +209,7 @@ impl Page<'_> {
         self.line(&format!("{title}  {remark}"));
     }
 
-    /// A label and text that continues under itself.
+    /// A label and text, continued below the text.
     fn labelled(&mut self, label: &str, text: &str) {
         const INDENT: usize = 10;
         for (index, line) in wrap(text, WIDTH - INDENT).into_iter().enumerate() {
@@ -404,7 +404,7 @@ impl Page<'_> {
             of_base(overhead.bpf_ns),
             overhead.heap_ns.map_or(String::new(), |ns| format!(", probes of allocations {}", of_base(ns))),
             overhead.string_ns.map_or(String::new(), |ns| format!(", slower copies {}", of_base(ns))),
-            // Beside targets that hardly ran it would be thousands of percent.
+            // Relative to targets that hardly ran the share would be thousands of percent.
             match cost_percent(profile, overhead.controller_ns) {
                 Some(percent) if percent <= MOST_PERCENT => format!("{percent:.2} %"),
                 _ => duration(overhead.controller_ns as f64),
@@ -540,7 +540,7 @@ impl Page<'_> {
         );
 
         let far: Vec<_> = pairs.iter().enumerate().filter(|(_, pair)| self.is_far(pair)).collect();
-        // Where the far pairs are exactly the ones just shown, a second list would only repeat them.
+        // A second list is omitted if it would repeat the far pairs just shown.
         if far.is_empty() || far.len() == pairs.len().min(top) && far.iter().all(|(index, _)| *index < top) {
             return;
         }
@@ -649,7 +649,7 @@ impl Page<'_> {
         Some(Text { profile: self.profile, contexts: &self.findings.contexts, objects })
     }
 
-    /// Data objects with all that is known of them.
+    /// Data objects with all details.
     fn all_objects(&mut self) {
         let Some(text) = self.data() else { return };
         let (sentences, (title, remark)) = (text.sentences(), text.heading());

@@ -11,7 +11,7 @@ use super::schema::{
     tables::fold,
 };
 
-/// Rows of each table where nobody asks for some number of them.
+/// Default number of rows of each table.
 pub const ROWS: usize = 100;
 
 /// A report of `locality-report/2`: tables cut, call paths in tables.

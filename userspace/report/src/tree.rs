@@ -9,7 +9,7 @@ use locality_units::print::{shorten, shorten_path};
 
 /// Frames of the common part that are shown; outer ones are counted.
 const COMMON_SHOWN: usize = 4;
-/// Frames of a branch that are shown at its top and at its end.
+/// Frames of a branch at its top and at its end.
 const BRANCH_TOP: usize = 2;
 const BRANCH_END: usize = 3;
 
@@ -33,7 +33,7 @@ pub(crate) fn lines(profile: &Profile, findings: &Findings, pair: &ContextPair, 
         return tree.lines;
     }
     let (equal, _) = findings.contexts.common_ancestor(profile, pair.use_context, pair.reuse_context);
-    // Each branch keeps at least its own last frame, also where one path is the beginning of the other.
+    // Each branch has at least its own last frame, even if one path is the beginning of the other.
     let shared = equal.min(used.len().saturating_sub(1)).min(reused.len().saturating_sub(1));
     if shared > 0 {
         let start = tree.unknown("", use_cut.or(reuse_cut));

@@ -10,7 +10,7 @@ use locality_model::{
 use crate::tables::{Columns, Tables};
 use crate::value::{narrow, object_kind_named, unsigned};
 
-/// Reads all of them into a profile.
+/// Reads all rows into a profile.
 pub(crate) fn decode(tables: &mut Tables<'_>, version: i64, profile: &mut Profile) {
     profile.objects = tables.dense("object", object);
     profile.records = tables.dense("record", record);
@@ -55,7 +55,7 @@ fn record(row: &mut Columns<'_>) -> rusqlite::Result<Record> {
     Ok(Record { name: row.get()?, bytes: row.number()?, members: Vec::new() })
 }
 
-/// A member, and whose it is.
+/// A member, with the record of it.
 fn member(row: &mut Columns<'_>) -> rusqlite::Result<(RecordId, Member)> {
     let record = RecordId(row.small()?);
     let (path, type_name) = (row.get()?, row.get()?);

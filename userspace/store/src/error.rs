@@ -1,4 +1,4 @@
-//! What can go wrong with a profile file, as values. Each message is one sentence that says what to do.
+//! Errors of a profile file, as values. Each message is one sentence with a remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use rusqlite::ffi;
 /// Why a profile could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing there.
+    /// The file does not exist.
     #[error("{}: there is no such profile file", .path.display())]
     NotFound {
         /// The file.
         path: PathBuf,
     },
-    /// Something is there, but no profile.
+    /// The file is no profile.
     #[error("{} is not a locality profile but {what}", .path.display())]
     NotAProfile {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// Its apparent kind.
         what: String,
     },
-    /// A profile of which nothing can be read.
+    /// A profile without readable content.
     #[error("{} is a damaged locality profile and nothing can be recovered from it: {detail}", .path.display())]
     Damaged {
         /// The file.
@@ -50,7 +50,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// So many rows wait for a file that takes none that no more are kept.
+    /// The limit of rows that wait for an unwritable file; no more are stored.
     #[error("{}: the file takes no rows, and no more can wait", .path.display())]
     Waiting {
         /// The file.
@@ -61,7 +61,7 @@ pub enum Error {
     WouldClobber {
         /// The file.
         path: PathBuf,
-        /// What it looks like.
+        /// Its apparent kind.
         what: String,
     },
     /// No room on the file system; rows not committed are still in the writer's memory.

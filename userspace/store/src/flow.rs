@@ -68,7 +68,7 @@ fn packed(edges: &[FlowEdge]) -> Vec<u8> {
     bytes
 }
 
-/// What can be read of it.
+/// The readable part of it.
 fn unpacked(bytes: &[u8]) -> Vec<FlowEdge> {
     let mut rest = bytes.iter();
     let mut number = || {

@@ -99,7 +99,7 @@ pub(crate) fn write_processor(to: &Transaction<'_>, processor: &Processor) -> ru
         .map(drop)
 }
 
-/// Reads all of them into a profile.
+/// Reads all rows into a profile.
 pub(crate) fn decode(tables: &mut Tables<'_>, profile: &mut Profile) {
     let loops = tables.rows_with_ids("loop", seen_loop);
     let (ids, mut loops): (Vec<i64>, Vec<SeenLoop>) = loops.into_iter().unzip();
@@ -134,7 +134,7 @@ fn seen_loop(row: &mut Columns<'_>) -> rusqlite::Result<SeenLoop> {
     })
 }
 
-/// `None` where nobody asked, and in files of version 5.
+/// `None` if not computed, and in files of version 5.
 fn needs(row: &mut Columns<'_>) -> rusqlite::Result<Option<LoopNeeds>> {
     let Some(cycles) = row.added()? else { return Ok(None) };
     Ok(Some(LoopNeeds {

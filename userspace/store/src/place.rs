@@ -1,4 +1,4 @@
-//! Where a profile comes to lie: what is there already, who owns the new file, what the first bytes say.
+//! Place of a profile: existing files, owner of the new one, and first bytes.
 //!
 //! Not here: SQL. Limit: a directory that another user can write to can be raced; nothing foreign
 //! is opened or overwritten then, but creation may fail.
@@ -22,7 +22,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The user behind `sudo`.
+    /// The user who called `sudo`.
     pub fn of_sudo() -> Option<Self> {
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
         Some(Self { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Profile,
     /// No byte at all.
     Empty,
-    /// Something else, in words.
+    /// Another kind, in words.
     Foreign(&'static str),
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn create_empty(
     Ok((path, file))
 }
 
-/// Creates a file that is not there, and locks it.
+/// Creates a new file, and locks it.
 pub(crate) fn create_new(path: &Path, owner: Option<Owner>) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -131,9 +131,8 @@ fn has_samples(path: &Path) -> Option<bool> {
     database.query_row("SELECT EXISTS (SELECT 1 FROM sample)", [], |row| row.get(0)).ok()
 }
 
-/// Renames an earlier profile, unless it is empty and would displace one with samples. With it goes
-/// the journal of a killed tracer if there is one. Removes an empty file, so that what was set
-/// aside before stays.
+/// Renames an earlier profile, unless it is empty and would displace one with samples. A killed
+/// tracer's journal goes with it. Removes an empty file, to preserve the former `FILE.old`.
 fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
     let Some(there) = may_replace(path, is_ours)? else { return Ok(()) };
     if File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))) {
@@ -162,12 +161,12 @@ fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> 
     Ok(())
 }
 
-/// Where the profile goes that was there before one: `FILE.old`.
+/// Place of the former profile: `FILE.old`.
 pub fn earlier(path: &Path) -> PathBuf {
     with_suffix(path, ".old")
 }
 
-/// What is there, where it may give way: an earlier profile or an empty file.
+/// The existing file, if it may give way: an earlier profile or an empty file.
 fn may_replace(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<Option<Kind>, Error> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) {
         return Err(Error::WouldClobber { path: path.to_owned(), what: "a symbolic link".to_owned() });

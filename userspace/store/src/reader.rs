@@ -1,9 +1,9 @@
-//! Opens a profile file and decodes it, whichever version wrote it; gets what it can out of a damaged one.
+//! Opens and decodes a profile file of any version; extracts the readable part of a damaged one.
 //!
 //! Not here: the tables (`tables`).
 //!
 //! Limits: reading a file whose tracer was killed inside a transaction needs write permission once,
-//! to play back the journal. The whole profile is held in memory.
+//! to play back the journal. The whole profile is read into memory.
 
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) struct Decoded {
     pub watch_ids: Vec<i64>,
     /// A run row was there.
     pub has_run: bool,
-    /// What could not be read, one sentence each.
+    /// Unreadable parts, one sentence each.
     pub damage: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ fn decode(database: &Connection, version: i64, path: &Path, is_whole: bool) -> R
 
 /// Opens read-only; for writing only when a killed tracer's journal must be played back.
 fn open(path: &Path) -> Result<Connection, Error> {
-    // Where the file may not be opened at all, say so in the system's words, not SQLite's.
+    // For a file that may not be opened, the system's words, not SQLite's.
     std::fs::File::open(path).map_err(|error: io::Error| Error::io(path, "read", error))?;
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let read_write = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

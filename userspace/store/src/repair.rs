@@ -1,4 +1,4 @@
-//! Makes what was decoded whole: every id refers to something, and a notice says what is missing.
+//! Makes decoded data consistent: every id refers to a row, and a notice reports the missing parts.
 //!
 //! Needed after a kill (a row written, its partner not yet) and for damaged files. A healthy
 //! finished file passes unchanged.
@@ -36,7 +36,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     profile.loops.retain_mut(|seen| find(&mut seen.sample));
     profile.flows.retain_mut(|flow| find(&mut flow.sample));
     profile.readings.retain_mut(|reading| find(&mut reading.sample));
-    // Uses are known by their ids, so those that stay must be counted anew.
+    // Uses are known by their ids, so the remaining ones are numbered anew.
     let mut kept = Vec::with_capacity(use_ids.len());
     let mut ids = use_ids.iter();
     profile.uses.retain_mut(|of_use| {
@@ -74,7 +74,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     });
     let placeholders = add_placeholders(&mut profile);
     if profile.partial {
-        // Its run was told last some time before the last rows.
+        // Its run was written last some time before the last rows.
         let last_ns = profile.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
         profile.run.wall_ns = profile.run.wall_ns.max(last_ns);
         let periods = profile.samples.iter().map(|sample| sample.period_ns);

@@ -1,5 +1,5 @@
-//! A place for a file that is written at one stroke, when all is measured: made before, so that
-//! what is wrong with it is known before anything is measured.
+//! A reserved place for a file written at once after the measurement: created before, to find
+//! errors early.
 //!
 //! Not here: what is written. Limit: whoever is killed before leaves an empty file, which gives way
 //! to the next one.
@@ -12,27 +12,26 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::place::{self, Owner};
 
-/// An empty file with mode 0600; when nothing is written it is removed, and what was there before
-/// is there again.
+/// An empty file with mode 0600. Without a later write it is removed, and the former file restored.
 #[derive(Debug)]
 pub struct Reserved {
     path: PathBuf,
     file: File,
     owner: Option<Owner>,
-    /// What was there before is FILE.old now.
+    /// The former file is FILE.old now.
     has_earlier: bool,
 }
 
 impl Reserved {
-    /// Makes it. An earlier profile becomes `FILE.old`, and so does what `is_ours` knows; anything
-    /// else is an error.
+    /// Makes the place. An earlier profile becomes `FILE.old`, and so does a file known to
+    /// `is_ours`; other files are an error.
     pub fn create(path: &Path, owner: Option<Owner>, is_ours: impl Fn(&Path) -> bool) -> Result<Self, Error> {
         let has_earlier = fs::metadata(path).is_ok_and(|there| there.len() > 0);
         let (path, file) = place::create_empty(path, owner, &is_ours)?;
         Ok(Self { path, file, owner, has_earlier })
     }
 
-    /// Writes the file; where it lies. What cannot be written whole is removed.
+    /// Writes the file; returns its path. An incomplete file is removed.
     pub fn write(mut self, bytes: &[u8]) -> Result<PathBuf, Error> {
         if !self.is_there()? {
             // Whatever was measured may have cleaned up here.
@@ -46,7 +45,7 @@ impl Reserved {
         Ok(self.path.clone())
     }
 
-    /// False where nothing is there any more; what somebody else has put there is an error.
+    /// False for a missing file; a foreign file in its place is an error.
     fn is_there(&self) -> Result<bool, Error> {
         let ours = self.file.metadata().map_err(|error| Error::io(&self.path, "look at", error))?;
         match fs::symlink_metadata(&self.path) {
@@ -62,7 +61,7 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let is_empty = self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
         if is_empty && matches!(self.is_there(), Ok(true)) {
-            // Nothing is lost with it.
+            // No data is lost with it.
             let _ = match self.has_earlier {
                 true => fs::rename(place::earlier(&self.path), &self.path),
                 false => fs::remove_file(&self.path),

@@ -1,4 +1,4 @@
-//! One row of the profile, and the SQL that stores it. All but watches, uses, loads and `located`
+//! One row of the profile, and the SQL to store it. All but watches, uses, loads and `located`
 //! replace a row of the same id.
 //!
 //! Not here: when rows are written (`writer`). The columns stand in the order of `schema`.
@@ -47,7 +47,7 @@ pub(crate) enum Row {
 }
 
 impl Row {
-    /// Whether there is one such row in a file, however long the trace.
+    /// Whether a file has one such row, for a trace of any length.
     pub(crate) fn is_header(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Leaves out rows whose numbers nothing measured can have: probabilities that no policy gives,
-//! times of years, counts beyond what a run can hold, numbers that are not finite.
+//! Leaves out rows with impossible numbers: probabilities of no policy, times of years, counts
+//! beyond a run, numbers that are not finite.
 //!
 //! A damaged or forged cell would otherwise outweigh all others, or make sums overflow. What is
 //! left out is said in the notice about damage. Not here: ids that lead nowhere (`repair`).
@@ -23,12 +23,12 @@ const ACCESS_BYTES: u32 = 1 << 16;
 const PROBABILITY: f64 = 1e-15;
 /// Largest number of accesses a nanosecond.
 const RATE: f64 = 1e4;
-/// Most accesses that one load stands for.
+/// Most accesses represented by one load.
 const STANDS_FOR: f64 = 1e15;
 /// Largest percentage of cost.
 const PERCENT: f64 = 1e6;
 
-/// Leaves out what cannot be, and says so.
+/// Leaves out impossible rows, with a notice.
 pub(crate) fn leave_out(decoded: &mut Decoded) {
     let mut out = Out::default();
     let profile = &mut decoded.profile;

@@ -19,8 +19,8 @@ use crate::{data_tables, flow, loops};
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
 const LARGEST_ID: i64 = 1 << 24;
 
-/// Reads everything there is. `is_whole`: SQLite finds nothing wrong with the file, so a wrong
-/// value is its row's alone.
+/// Reads everything. `is_whole`: SQLite finds no fault in the file, so a wrong value concerns its
+/// row alone.
 pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Decoded {
     let mut tables = Tables { database, is_whole, damage: Vec::new() };
     let has_windows = version >= 2;
@@ -112,8 +112,8 @@ pub(crate) struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// All rows of a table by ascending id, up to where the file cannot be read; without those that
-    /// have a wrong value.
+    /// All rows of a table by ascending id, as far as the file is readable; without rows with a
+    /// wrong value.
     pub(crate) fn rows_with_ids<T>(&mut self, table: &str, decode: Decode<T>) -> Vec<(i64, T)> {
         let (mut values, mut wrong) = (Vec::new(), None);
         if let Err(error) = self.read_rows(table, decode, &mut values, &mut wrong) {
@@ -201,7 +201,7 @@ impl Columns<'_> {
         self.get().map(narrow)
     }
 
-    /// A column that files of the same version may lack: it was added behind the others.
+    /// A column that files of the same version may lack: it was added after the others.
     pub(crate) fn added<T: FromSql>(&mut self) -> rusqlite::Result<Option<T>> {
         if self.next < self.row.as_ref().column_count() { self.get() } else { Ok(None) }
     }
@@ -358,7 +358,7 @@ fn burst(row: &mut Columns<'_>) -> rusqlite::Result<(i64, Burst)> {
     Ok((of_load, Burst { from, to, touches: row.number()?, bytes: row.number()? }))
 }
 
-/// An access that is always there.
+/// An access that is always present.
 fn whole_access(row: &mut Columns<'_>) -> rusqlite::Result<Access> {
     Ok(Access {
         ip: row.number()?,

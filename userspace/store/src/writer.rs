@@ -42,12 +42,12 @@ pub struct Writer {
     path: PathBuf,
     database: Connection,
     pending: Vec<Row>,
-    /// Watches so far, those that found no room included.
+    /// Watches so far, those without room included.
     watches: u32,
     last_commit: Instant,
     /// The last try to write failed.
     failed: bool,
-    /// Held while we write, and closed after the database.
+    /// Locked while we write, and closed after the database.
     _lock: File,
 }
 
@@ -95,13 +95,13 @@ impl Writer {
         Ok(database)
     }
 
-    /// Where the file lies, with its directory's symbolic links resolved.
+    /// Path of the file, with its directory's symbolic links resolved.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Stores or replaces the description of the run. Call it early, so that a killed trace has
-    /// one, and again when something changes.
+    /// Stores or replaces the description of the run. Call it early, for a killed trace, and again
+    /// after changes.
     pub fn put_run(&mut self, run: &Run) -> Result<(), Error> {
         self.put(Row::Run(Box::new(run.clone())))
     }
@@ -169,7 +169,7 @@ impl Writer {
         self.put(Row::Window(id, Box::new(window.clone())))
     }
 
-    /// Adds a use with what its window showed. Each id once.
+    /// Adds a use with the window's view of it. Each id once.
     pub fn append_use(&mut self, id: UseId, of_use: &Use) -> Result<(), Error> {
         self.put(Row::Use(id, Box::new(of_use.clone())))
     }
@@ -270,8 +270,8 @@ impl Writer {
         self.database.close().map_err(|(_, error)| Error::sqlite(&self.path, error))
     }
 
-    /// Gives up on the file, which takes no more rows: what it holds together with the rows that
-    /// wait. The file stays as it is.
+    /// Gives up on an unwritable file: returns its content together with the waiting rows. The file
+    /// stays.
     pub fn recover(self) -> Result<Profile, Error> {
         self.with_pending().map_err(|error| Error::sqlite(&self.path, error)).map(repair::finish)
     }

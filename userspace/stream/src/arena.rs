@@ -1,9 +1,9 @@
-//! Where the state of an analysis lives: one range of memory, addressed by offsets, so that a
-//! parent process can map it elsewhere and finish what a killed process began.
+//! Memory for an analysis's state: one range, addressed by offsets, so that a parent process can
+//! map the range elsewhere and finish a killed process's work.
 //!
-//! Nothing moves and nothing is freed for reuse: a table that outgrows its room takes a larger one
-//! and releases the old. Memory that was never written costs nothing where the source maps it
-//! lazily, so room may be taken generously.
+//! Nothing moves and nothing is freed for reuse: a table beyond its room takes a larger one and
+//! releases the old. Unwritten memory costs nothing if the source maps it lazily, so room may be
+//! taken generously.
 //!
 //! Limits: offsets fit 64 bits, but tables that store references in 32 bits reach 64 GiB
 //! ([`Arena::base`] on).
@@ -48,13 +48,13 @@ pub unsafe trait Arena {
     fn base(&self) -> NonNull<u8>;
     /// Bytes.
     fn len(&self) -> usize;
-    /// The counter of bytes taken so far; it lies in the arena itself where another process is to go on.
+    /// Counter of the bytes taken so far; in the arena itself if another process is to continue.
     fn taken(&self) -> &AtomicUsize;
     /// Tells that `bytes` bytes at `offset` will not be used again. Whole pages may be given back
     /// to the system.
     fn release(&self, offset: Offset, bytes: usize);
 
-    /// True when there is no room at all.
+    /// True without any room.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -79,7 +79,7 @@ pub unsafe trait Arena {
     }
 }
 
-/// `count` values of `T` in an arena. Plain itself, so that tables can refer to tables.
+/// `count` values of `T` in an arena. Plain data, so that tables can refer to tables.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Span<T> {
@@ -94,7 +94,7 @@ impl<T> Clone for Span<T> {
     }
 }
 impl<T> Copy for Span<T> {}
-// SAFETY: two integers; what they point to is checked by `Span::get`.
+// SAFETY: two integers; `Span::get` checks their target.
 unsafe impl<T: 'static> Plain for Span<T> {}
 
 impl<T> Default for Span<T> {
@@ -109,7 +109,7 @@ pub type Range = (Offset, u64);
 /// Whether tables of a state that comes out of another process' hands lie in room that was taken,
 /// and none in another's.
 ///
-/// Without this, what is written to one table may change what was checked of another.
+/// Without this, writes to one table may change checked data of another.
 pub fn are_apart<A: Arena + ?Sized>(arena: &A, mut ranges: Vec<Range>) -> bool {
     let end = |(start, bytes): Range| start.checked_add(bytes);
     let taken = arena.taken().load(Ordering::Relaxed).min(arena.len()) as u64;
@@ -126,7 +126,7 @@ impl<T: Plain> Span<T> {
         Some(Span { offset, count: count as u64, of: PhantomData })
     }
 
-    /// A span that was stored as its parts.
+    /// A span from its stored parts.
     pub fn from_parts(offset: Offset, count: usize) -> Span<T> {
         Span { offset, count: count as u64, of: PhantomData }
     }
@@ -165,7 +165,7 @@ impl<T: Plain> Span<T> {
     /// The values, for reading.
     ///
     /// # Safety
-    /// Nobody may write them while the slice lives.
+    /// The values must have no writer during the slice's life.
     pub unsafe fn slice<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> Option<&'a [T]> {
         let first = self.get(arena)?;
         // SAFETY: `get` checked range and alignment; any bytes are valid values; the caller excludes writers.
@@ -192,7 +192,7 @@ impl Heap {
     /// An arena of `bytes` bytes. The system gives pages when they are touched; it may refuse far
     /// more than it has.
     pub fn new(bytes: usize) -> Option<Heap> {
-        // Not aligned by the allocator: for that it would write zeros to all of it.
+        // Not aligned by the allocator, which would write zeros to the whole range.
         let layout = Layout::from_size_align(bytes.checked_add(PAGE)?, 16).ok()?;
         // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(layout) })?;

@@ -28,11 +28,11 @@ pub enum Rule {
     NotInBlock,
     /// A load by an instruction that does not load, or a store by one that does not store.
     WrongDirection,
-    /// A call or return that is not told as one, or the reverse.
+    /// A call or return that is not marked as one, or the reverse.
     WrongFlow,
-    /// A block that begins elsewhere than where its predecessor leads to.
+    /// A block begins at another place than its predecessor's target.
     BlockDoesNotFollow,
-    /// A return from where a call stored its return address leads elsewhere than behind that call.
+    /// A return from a stored return address leads to another place than after that call.
     ReturnElsewhere,
 }
 
@@ -41,7 +41,7 @@ pub enum Rule {
 pub struct Finding {
     /// The rule.
     pub rule: Rule,
-    /// Events that broke it.
+    /// Violating events.
     pub count: u64,
     /// Number of the first of them in the stream, from 0.
     pub first: u64,
@@ -71,7 +71,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// A checker that has seen nothing.
+    /// A checker before any event.
     pub fn new() -> Checker {
         Checker::default()
     }

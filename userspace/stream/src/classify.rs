@@ -1,4 +1,4 @@
-//! What follows from an instruction's bytes: its class, the type of its data, registers, flow.
+//! Facts from an instruction's bytes: class, type of data, registers, flow.
 //!
 //! Decoding is iced-x86's. Sources of error: the type of data is the instruction's view of it.
 //! `movups` of integers counts as floating point, a copy by `mov` of a `double` as an integer,
@@ -41,7 +41,7 @@ pub enum Class {
     Return,
     /// System calls.
     SystemCall,
-    /// Everything else: no-operations, fences, cache hints, what does not decode.
+    /// Everything else: no-operations, fences, cache hints, undecodable bytes.
     Other,
 }
 
@@ -113,9 +113,9 @@ pub enum DataType {
     Integer(u16),
     /// One floating-point number.
     Float(u16),
-    /// Several integers; the width is that of all.
+    /// Several integers, with their total width.
     IntegerVector(u16),
-    /// Several floating-point numbers; the width is that of all.
+    /// Several floating-point numbers, with their total width.
     FloatVector(u16),
     /// Anything else (saved states, descriptors); 0 where the width is not fixed.
     Other(u16),
@@ -128,9 +128,9 @@ pub struct Instruction {
     pub address: u64,
     /// Length in bytes; 0 where the bytes are no instruction.
     pub length: u8,
-    /// What it does.
+    /// Its class.
     pub class: Class,
-    /// Type of its memory operand, of an implicit one too.
+    /// Type of its memory operand, implicit ones included.
     pub data: DataType,
     /// Where control goes.
     pub flow: Flow,

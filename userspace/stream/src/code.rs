@@ -42,7 +42,7 @@ impl InstructionRecord {
     }
 }
 
-/// A block: instructions that follow one another in [`Code::instructions`] and are executed in this order.
+/// A block: consecutive instructions of [`Code::instructions`], executed in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {

@@ -1,5 +1,5 @@
-//! What an instruction waits for and what waits for it, from its bytes: the one decoder of
-//! dependences that all schedules use.
+//! Inputs and outputs of an instruction, from its bytes: the only decoder of dependences, used by
+//! all schedules.
 //!
 //! A location is a general register, one of two groups of flags (the carry; overflow, sign, zero,
 //! auxiliary and parity), the direction flag, an x87 or MMX register, the x87 condition codes, a
@@ -97,7 +97,7 @@ impl Locations {
         Locations(self.0 | other.0)
     }
 
-    /// The locations that the other set has not.
+    /// The locations missing in the other set.
     #[must_use]
     pub fn without(self, other: Locations) -> Locations {
         Locations(self.0 & !other.0)
@@ -119,12 +119,12 @@ impl Locations {
         self.0 == 0
     }
 
-    /// Whether it has x87 or MMX registers, so that [`Locations::at_top`] makes a difference.
+    /// Whether it has x87 or MMX registers, for which [`Locations::at_top`] matters.
     pub fn has_x87(self) -> bool {
         self.0 & (0xff << X87) != 0
     }
 
-    /// With physical x87 registers, where those so far are counted from this top.
+    /// With physical x87 registers, counted from this top until now.
     #[must_use]
     pub fn at_top(self, top: u8) -> Locations {
         let registers = (self.0 >> X87) as u8;
@@ -186,8 +186,8 @@ pub enum Top {
 }
 
 impl Top {
-    /// The top that an instruction's registers are counted from, where it was `top` before; changes
-    /// it to what it is afterwards.
+    /// The top of an instruction's registers, after `top` before it; changes it to the value after
+    /// the instruction.
     pub fn step(self, top: &mut u8) -> u8 {
         if self == Top::Resets {
             *top = 0;
@@ -237,12 +237,12 @@ const OPERANDS: usize = 2;
 pub struct Dependences {
     /// Locations read as data, by what a processor waits for.
     pub data: Locations,
-    /// Those of `data` which the result does not depend on but for upper elements that are kept: a
+    /// Those of `data` which the result does not depend on but for upper elements that stay: a
     /// scalar conversion or root to a vector register. Values alone do not wait for these.
     pub kept: Locations,
     /// Memory operands; further ones are joined with the last.
     pub memory: [MemoryOperand; OPERANDS],
-    /// Locations that form an address which is not accessed, as that of a prefetch.
+    /// Locations of an address without an access, as in a prefetch.
     pub hints: Locations,
     /// Locations written as a whole, conditional writes included (their old value is in `data`).
     pub whole: Locations,
@@ -251,14 +251,14 @@ pub struct Dependences {
     /// How the top of the x87 stack moves: [`Locations::at_top`] of what [`Top::step`] returns makes
     /// the sets physical.
     pub top: Top,
-    /// The induction step that it is.
+    /// Its induction step.
     pub step: Option<Step>,
     /// By how many bytes it moves the stack pointer beside what else it does: push, pop, call,
     /// return, and steps of the pointer by a constant.
     pub stack: i64,
-    /// Whether it moves one value, widened perhaps, and computes nothing.
+    /// Whether it only moves one value, perhaps widened.
     pub is_copy: bool,
-    /// Whether its result is a constant whatever its operands are: `xor eax, eax`.
+    /// Whether its result is constant for all operands: `xor eax, eax`.
     pub is_constant: bool,
     /// Whether it only compares its operands: `cmp` and `test`.
     pub is_comparison: bool,
@@ -266,12 +266,12 @@ pub struct Dependences {
     pub leaves: bool,
     /// Two locations that change places.
     pub exchange: Option<[Locations; 2]>,
-    /// What its latency is like.
+    /// Class of its latency.
     pub latency: LatencyClass,
 }
 
 impl Dependences {
-    /// Those of one instruction; of none where the bytes are no instruction.
+    /// Dependences of one instruction; none for undecodable bytes.
     pub fn of(record: &InstructionRecord) -> Dependences {
         Self::decode(record, &mut InstructionInfoFactory::new())
     }
@@ -379,7 +379,7 @@ impl Dependences {
             if read & bits != 0 {
                 self.data = self.data.with(location);
             }
-            // `fnstsw` is listed to modify what it copies.
+            // `fnstsw` is listed as modifying its source.
             if modified & bits == bits && !may_stay {
                 self.whole = self.whole.with(location);
             } else if modified & bits != 0 {
@@ -429,7 +429,7 @@ impl Dependences {
     }
 }
 
-/// Locations of the registers that an instruction uses in this way.
+/// Locations of the registers with this use in an instruction.
 fn registers(info: &InstructionInfo, is_used: impl Fn(&UsedRegister) -> bool) -> Locations {
     let used = info.used_registers().iter().filter(|used| is_used(used));
     used.fold(Locations::NONE, |all, used| all.with(Locations::of(used.register())))
@@ -456,7 +456,7 @@ fn is_shift(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// Zero idioms, and comparisons of a register with itself which set all bits or none.
+/// Zero idioms, and comparisons of a register with itself that set all bits or none.
 fn is_constant(decoded: &iced_x86::Instruction) -> bool {
     let register = |operand| match operand < decoded.op_count() {
         true => decoded.op_register(operand),

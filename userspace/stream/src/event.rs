@@ -48,7 +48,7 @@ impl Kind {
     pub const SIGNAL: Kind = Kind(9);
     /// A signal handler has returned.
     pub const SIGNAL_END: Kind = Kind(10);
-    /// A phase begins that the program or the user marked. `value`: their number for it.
+    /// Begin of a phase marked by the program or the user. `value`: its number.
     pub const PHASE: Kind = Kind(11);
     /// `value` events are missing here.
     pub const LOST: Kind = Kind(12);

@@ -1,14 +1,14 @@
 //! The access stream: what a run looks like to an analysis, whichever source it came from.
 //!
 //! * [`Event`]: 16 bytes; an access, a block begun, a system call, a thread's begin and end.
-//! * [`Code`]: the static facts, kept once: instruction bytes and blocks, as recorded when code was
+//! * [`Code`]: the static facts, stored once: instruction bytes and blocks, as recorded when code was
 //!   translated. [`Instruction`] is what follows from the bytes (class, data type, registers,
 //!   flow).
-//! * [`Dependences`]: what an instruction waits for and what waits for it, by locations.
+//! * [`Dependences`]: inputs and outputs of an instruction, by locations.
 //! * [`Predictor`]: which branches a processor foresees.
-//! * [`Arena`]: where state lives: index-based tables in one range of memory, so that another
-//!   process can map it and finish the work. [`Heap`] is the one of tests and of analyses that run
-//!   where they report. [`List`] grows in one.
+//! * [`Arena`]: memory for state: index-based tables in one range, which another process can map to
+//!   finish the work. [`Heap`] is the arena of tests and of analyses that run where they report.
+//!   [`List`] grows in one.
 //! * [`Analysis`]: observes events in order, one state per thread. Merging and finishing are each
 //!   analysis' own, as what they return differs.
 //! * [`Checker`]: the invariants of a stream, as an analysis. [`Mix`]: instructions executed, by class.

@@ -1,6 +1,6 @@
 //! A growable array in an arena, which survives its writer's death.
 //!
-//! It has no pointers. A list that grows moves, so nobody keeps a reference across an insertion.
+//! Without pointers. A growing list moves, so references do not outlive an insertion.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -49,7 +49,7 @@ impl<T: Plain> List<T> {
         self.span.range()
     }
 
-    /// The values. Nobody may write them meanwhile.
+    /// The values, which must have no writer meanwhile.
     pub fn values<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [T] {
         // SAFETY: the list's owner does not write while it reads.
         unsafe { self.span.slice(arena) }.and_then(|all| all.get(..self.len())).unwrap_or_default()
@@ -100,8 +100,8 @@ impl<T: Plain> List<T> {
         }
         let old = self.len();
         if len > old {
-            // Room that was never used has zeros, unless something wrote there that had no business to.
-            // SAFETY: below the span's count, which is at least `len`.
+            // Unused room has zeros, unless a stray write changed them. SAFETY: below the span's
+            // count, which is at least `len`.
             unsafe { self.span.get(arena)?.add(old).write_bytes(0, len - old) };
             self.used = len as u64;
         }

@@ -12,15 +12,15 @@ use crate::classify::{Class, Instruction};
 use crate::code::{BlockRecord, Code};
 use crate::event::{Event, Kind};
 
-/// Instructions executed, by what they do.
+/// Executed instructions by class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mix {
-    /// All of them.
+    /// All executions.
     pub instructions: u64,
-    /// Those that may load: with a memory operand that is read, implicit ones (pops, returns) too.
-    /// Conditional and masked loads count whether they take place or not.
+    /// Possible loads: executions with a read memory operand, implicit ones (pops, returns)
+    /// included. Conditional and masked loads always count.
     pub loads: u64,
-    /// Those that may store.
+    /// Possible stores.
     pub stores: u64,
     /// By class; the sum is `instructions`. Classes that did not occur are absent.
     pub classes: BTreeMap<Class, u64>,
@@ -33,7 +33,7 @@ impl Mix {
         Self::of_chosen(code, facts, counts, |_| true)
     }
 
-    /// The same of those instructions only that are `chosen`, by their index.
+    /// The same for the `chosen` instructions only, by index.
     pub fn of_chosen(
         code: &Code<'_>,
         facts: &[Instruction],
@@ -137,7 +137,7 @@ impl Analysis for BlockCounts {
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
         for event in events {
             match event.kind {
-                // Of blocks that the code has not, nothing would follow.
+                // Unknown blocks would give nothing.
                 Kind::BLOCK if (event.index as usize) < code.blocks.len() => {
                     let index = event.index as usize;
                     if self.counts.len() <= index {

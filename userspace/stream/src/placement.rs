@@ -1,5 +1,5 @@
-//! Where data objects lie: a list that a source appends to, whose events ([`crate::Kind::PLACED`])
-//! say from when on its entries hold.
+//! Placements of data objects: a list appended by the source, whose events
+//! ([`crate::Kind::PLACED`]) mark the begin of each entry's validity.
 
 use crate::arena::Plain;
 
@@ -9,7 +9,7 @@ use crate::arena::Plain;
 pub struct Placement {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// The source's number for the object; 0 for what it cannot name.
     pub object: u32,

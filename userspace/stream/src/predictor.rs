@@ -15,17 +15,17 @@ const ENTRIES: usize = 1 << 11;
 /// A branch as it was executed.
 #[derive(Debug, Clone, Copy)]
 pub struct Branch {
-    /// Address of what follows it in memory: stands for the branch.
+    /// Address of the next instruction in memory: stands for the branch.
     pub next: u64,
-    /// Where it went.
+    /// Its target.
     pub target: u64,
-    /// Whether it had a choice between the two; otherwise it goes to where a value says.
+    /// Whether it is conditional; otherwise a value decides its target.
     pub is_conditional: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    /// Never 0 in one that is in use.
+    /// Never 0 in a used one.
     tag: u32,
     target: u64,
     counter: Counter,
@@ -45,7 +45,7 @@ impl Counter {
 /// What is remembered of branches.
 #[derive(Debug, Clone, Default)]
 pub struct Predictor {
-    /// Those that no table knows.
+    /// Branches unknown to all tables.
     simple: HashMap<u64, Counter>,
     /// All tables, one after the other; none before the first branch.
     entries: Vec<Entry>,
@@ -108,7 +108,7 @@ impl Predictor {
         (foreseen, is_new)
     }
 
-    /// Where a table has a branch with the history so far, and the tag that it has there.
+    /// Index of a branch in a table with the present history, and its tag there.
     fn slot(&self, branch: u64, table: usize) -> (usize, u32) {
         let length = HISTORIES.get(table).copied().unwrap_or_default();
         let history = self.history & u128::MAX.checked_shr(128 - length).unwrap_or_default();

@@ -5,7 +5,7 @@
 //! the manifest covers our own sources and `ebpf/Cargo.lock`, not the compiler; which compiler was
 //! used is recorded, not enforced.
 //!
-//! A build script uses it like this:
+//! Use in a build script:
 //! ```text
 //! let embedded = locality_prebuilt::embed_object(root, &out_dir)?; // the object is now out_dir/locality.bpf.o
 //! for line in embedded.cargo_lines() { println!("{line}"); }
@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 /// The checked-in object, relative to the repository.
 pub const OBJECT: &str = "ebpf/prebuilt/locality.bpf.o";
-/// What it was built from, in the format of `sha256sum`, so that `sha256sum --check` can read it too.
+/// Hashes of its sources, in the format of `sha256sum --check`.
 pub const MANIFEST: &str = "ebpf/prebuilt/locality.bpf.o.sources";
 /// Names an object to embed whatever the manifest says; CI embeds the one it has just built.
 pub const OVERRIDE: &str = "LOCALITY_EBPF_OBJECT";
@@ -67,13 +67,14 @@ impl Embedded {
     }
 }
 
-/// Puts `locality.bpf.o` into `out_dir`: the checked-in object when it matches its sources, else a new one.
+/// Puts `locality.bpf.o` into `out_dir`: the checked-in object if it matches its sources, else a
+/// new one.
 pub fn embed_object(root: &Path, out_dir: &Path) -> Result<Embedded, String> {
     let given = std::env::var_os(OVERRIDE).filter(|object| !object.is_empty()).map(PathBuf::from);
     embed(root, out_dir, given, Toolchain::find)
 }
 
-/// Puts an object that logs into `out_dir`: always a new one.
+/// Puts a logging object into `out_dir`, always a new one.
 pub fn embed_logging_object(root: &Path, out_dir: &Path) -> Result<Embedded, String> {
     let object = Toolchain::find()?.build_with(root, &out_dir.join("ebpf"), &["ebpf-log"])?;
     embed(root, out_dir, Some(object), Toolchain::find)
@@ -218,7 +219,8 @@ impl Toolchain {
         if !features.is_empty() {
             command.arg("--features").arg(features.join(","));
         }
-        // An outer cargo or clippy speaks to its children through these; none of it is meant for this build.
+        // Variables by which an outer cargo or clippy controls its children, irrelevant for this
+        // build.
         for (name, _) in std::env::vars_os() {
             let name_text = name.to_string_lossy();
             if [
@@ -261,8 +263,7 @@ impl Toolchain {
         Ok(object)
     }
 
-    /// The flags, with this machine's paths taken out of the object so that it is the same wherever
-    /// it is built.
+    /// The flags, with this machine's paths removed from the object for reproducible builds.
     fn flags(&self, root: &Path) -> Vec<OsString> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));

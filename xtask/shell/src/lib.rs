@@ -14,7 +14,7 @@ pub fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's output folder.
 pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
@@ -56,7 +56,7 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// A command that runs as root: itself, or under sudo.
+/// A command with root's rights: direct, or under sudo.
 pub fn as_root(program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
     if is_root() {
         return Ok(Command::new(program));
@@ -86,8 +86,8 @@ pub fn need(programs: &[(&str, &str)]) -> Result<()> {
     if missing.is_empty() { Ok(()) } else { install(&missing) }
 }
 
-/// Installs the packages of libraries that are missing; pairs of (file, package). The tests say
-/// which they go without.
+/// Installs missing packages of libraries; pairs of (file, package). The tests print their missing
+/// requirements.
 pub fn need_libraries(libraries: &[(&str, &str)]) {
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
     let has = |file: &str| folders.iter().any(|folder| Path::new(folder).join(file).exists());
@@ -109,7 +109,7 @@ pub fn install(packages: &[&str]) -> Result<()> {
         run_aside(command.args(arguments).stdin(std::process::Stdio::null()))
     };
     let install: Vec<&str> = std::iter::once("install").chain(packages.iter().copied()).collect();
-    // A fresh machine or image has no package lists, one that is in use need not wait for new ones.
+    // A new machine or image has no package lists; a machine in use need not wait for an update.
     if apt(&install).is_ok() {
         return Ok(());
     }

@@ -22,7 +22,7 @@ const INIT: &str = include_str!("init.sh");
 /// Target programs that the checks start.
 const PROGRAMS: [&str; 4] = ["two_loops", "column_walk", "heap_storm", "thread_storm"];
 
-/// What QEMU of Debian 12 writes when it executes a jump that the kernel is replacing at that moment.
+/// QEMU's message (Debian 12) about executing a jump that the kernel is replacing.
 const TORN_JUMP: &str = "Oops: int3";
 
 /// What a guest is started with.
@@ -36,13 +36,13 @@ pub struct Machine {
     pub cpus: u32,
 }
 
-/// What a boot left behind.
+/// What a boot left.
 pub struct Boot {
     /// A folder for each check that ended.
     pub results: PathBuf,
     /// What the kernel and the checks said.
     pub log: PathBuf,
-    /// Why it did not come to its end, if so.
+    /// Reason of an early end, if any.
     pub failure: Option<String>,
     /// How long it took.
     pub took: Duration,
@@ -112,7 +112,7 @@ fn is_static(program: &Path) -> bool {
     program.exists() && output.is_ok_and(|output| !String::from_utf8_lossy(&output.stdout).contains("=>"))
 }
 
-/// The libraries that a program is linked with, and its loader, at the same places.
+/// The libraries and the loader of a program, at the same paths.
 fn copy_libraries(program: &Path, root: &Path) -> Result<()> {
     let output = Command::new("ldd").arg(program).output().context("cannot run ldd")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -124,8 +124,8 @@ fn copy_libraries(program: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Boots a kernel, has it run the checks, and unpacks what they printed. A boot that ends by a jump
-/// that emulation tore is repeated once.
+/// Boots a kernel, runs the checks, and unpacks their output. A boot that ends by a torn jump under
+/// emulation is repeated once.
 pub fn boot(
     image: &Path,
     initramfs: &Path,
@@ -185,7 +185,7 @@ fn boot_once(
         Some(_) if !said.contains("\ndone at ") => Some(last_words(&said)),
         Some(_) => None,
     };
-    // What a guest that died had begun to send is cut short: tar says so, and unpacks what came before.
+    // The output of a dead guest is cut short: tar reports that, and unpacks the complete part.
     let mut unpack = Command::new("tar");
     unpack.args(["-xzi", "-f"]).arg(&data).arg("-C").arg(&results).stderr(Stdio::null());
     unpack.status().context("cannot run tar")?;

@@ -1,4 +1,4 @@
-//! Whether what a check printed in a guest is what was claimed for that kernel.
+//! Compares a check's output in a guest with the claim for the kernel.
 
 use std::{fs, path::Path};
 
@@ -30,7 +30,7 @@ impl Claims {
     }
 }
 
-/// What a check left: its exit status, what it printed, and files by name.
+/// Result of a check: exit status, output, and files by name.
 struct Result<'a> {
     folder: &'a Path,
 }
@@ -47,7 +47,7 @@ impl Result<'_> {
         self.text("rc").trim().parse().map_err(|_| "did not end".to_owned())
     }
 
-    /// The exit status must be this one.
+    /// The exit status must equal this.
     fn ended(&self, status: i32) -> std::result::Result<(), String> {
         match self.status()? {
             is if is == status => Ok(()),
@@ -60,7 +60,7 @@ impl Result<'_> {
         serde_json::from_str(&self.text(file)).map_err(|error| format!("{file} is no JSON: {error}"))
     }
 
-    /// The target ran on, and nobody traces it.
+    /// The target runs on, without a tracer.
     fn target_is_free(&self) -> std::result::Result<(), String> {
         self.target_runs()?;
         match self.text("after").contains("TracerPid:\t0") {
@@ -173,8 +173,7 @@ fn traced(result: &Result<'_>, wanted: &[&str]) -> Verdict {
     report(&result.json("out")?, wanted)
 }
 
-/// The ledger balances, nothing is lost, and what is wanted is there: stops, traps, windows that
-/// were executed.
+/// The ledger balances, nothing is lost, and the wanted stops, traps and windows exist.
 fn report(report: &Value, wanted: &[&str]) -> Verdict {
     let ledger = &report["ledger"];
     let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -215,7 +214,7 @@ fn launched(result: &Result<'_>, probes: bool) -> Verdict {
     }
 }
 
-/// The sums of the traced program are those of one that ran alone.
+/// The sums of the traced program equal those of an untraced run.
 fn storm(result: &Result<'_>) -> Verdict {
     result.ended(0)?;
     let sum = |file: &str| {
@@ -231,7 +230,7 @@ fn storm(result: &Result<'_>) -> Verdict {
 /// The target of a killed tracer runs on; its profile does not claim that the ledger balances.
 fn killed(result: &Result<'_>) -> Verdict {
     result.target_is_free()?;
-    // The report says what is missing, and its exit status says that the profile is not complete.
+    // The report names the missing parts, and its exit status marks the profile incomplete.
     result.ended(1)?;
     let report = result.json("out")?;
     match report["ledger"]["balanced"].is_null() {
@@ -242,7 +241,7 @@ fn killed(result: &Result<'_>) -> Verdict {
     }
 }
 
-/// It ends with status 1 or 2, and says why in one sentence that has these words.
+/// Ends with status 1 or 2, and gives the reason in one sentence with these words.
 fn refused(result: &Result<'_>, words: &[&str]) -> Verdict {
     let said = result.text("err");
     if !matches!(result.status()?, 1 | 2) {

@@ -1,8 +1,7 @@
-//! Debian's kernels: which there are, and their images, by apt, with folders of our own. Nothing is
-//! installed.
+//! Debian's kernels and their images, by apt with separate folders. Nothing is installed.
 //!
-//! The mirror is the one that apt of this machine uses for Debian, or the one that is given by
-//! name. Limits: Debian's flavour `cloud-amd64`, the smallest that has what a trace needs built in.
+//! The mirror is apt's for Debian on this machine, or a given one. Limits: Debian's flavour
+//! `cloud-amd64`, the smallest with the required features built in.
 
 use std::{
     fs,
@@ -15,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Suites that have kernels, those of security updates apart. A mirror need not have all of them.
+/// Suites with kernels, without security updates. A mirror need not have all of them.
 const SUITES: [&str; 8] = [
     "bullseye",
     "bookworm",
@@ -31,7 +30,7 @@ const SECURITY: [&str; 3] = ["bullseye-security", "bookworm-security", "trixie-s
 /// Package lists are fetched anew after so long.
 const LISTS_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Packages below this size only name others.
+/// Smaller packages only refer to others.
 const IMAGE_BYTES: u64 = 1_000_000;
 
 /// A kernel of Debian.
@@ -68,7 +67,7 @@ impl Packages {
         }
         fs::write(&list, sources)?;
         fs::write(folder.join("status"), "")?;
-        // It fails where one of the suites is not there; what counts is what the others have.
+        // Fails for a missing suite; the remaining suites count.
         let update = packages.apt("apt-get").args(["-q", "update"]).stdout(Stdio::null()).status()?;
         if !update.success() {
             eprintln!("not every suite is on this mirror");
@@ -111,7 +110,7 @@ impl Packages {
         Ok(found)
     }
 
-    /// The kernel's image, fetched if it is not there.
+    /// The kernel's image, fetched if missing.
     pub fn image(&self, kernel: &Kernel) -> Result<PathBuf> {
         let images = self.folder.join("images");
         let image = images.join(format!("vmlinuz-{}-{}", kernel.release, numbers(&kernel.version)));
@@ -123,7 +122,7 @@ impl Packages {
         shell::run_aside(self.apt("apt-get").args(["-q", "download", &kernel.package]).current_dir(&part))?;
         let package = fs::read_dir(&part)?.flatten().map(|entry| entry.path()).find(|path| is_deb(path));
         let package = package.with_context(|| format!("{} was not fetched", kernel.package))?;
-        // Where it lies changed with Linux 6.19.
+        // Its path changed with Linux 6.19.
         let mut unpack = Command::new("sh");
         unpack.args([
             "-c",
@@ -164,7 +163,7 @@ fn kernel(paragraph: &str) -> Option<Kernel> {
     })
 }
 
-/// The numbers in a text. A `~` begins what makes a version older, so nothing after that counts.
+/// The numbers in a text. A `~` marks an older version, so the rest is ignored.
 fn parse_numbers(version: &str) -> Vec<u64> {
     let version = version.split('~').next().unwrap_or_default();
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()

@@ -1,11 +1,11 @@
-//! Which package may use which, and how large each may be.
+//! Permitted dependencies between packages, and their largest size.
 //!
 //! The table is the architecture: a dependency that is not in it is a change of design, and belongs into
 //! ARCHITECTURE.md first. Dependencies of tests alone are free.
 
 use std::collections::BTreeMap;
 
-/// Lines that a package may have without its tests.
+/// Most lines of a package without its tests.
 const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
@@ -104,10 +104,10 @@ const MAY_USE: [(&str, &[&str]); 35] = [
 /// Packages below these folders calculate only.
 const PURE: [&str; 6] = ["analysis/", "html", "model", "report", "report/", "units"];
 
-/// Packages of others that one that calculates must not use: kernel interfaces and run-times.
+/// Foreign packages forbidden in calculating packages: kernel interfaces and run-times.
 const IMPURE: [&str; 4] = ["aya", "libc", "tokio", "memmap2"];
 
-/// What is wrong with the packages, from all files by path.
+/// Faults of the packages, from all files by path.
 pub fn check(files: &BTreeMap<String, String>) -> Vec<String> {
     let manifests = files.iter().filter_map(|(path, text)| {
         let folder = path.strip_prefix("userspace/")?.strip_suffix("/Cargo.toml")?;
@@ -136,10 +136,25 @@ pub fn check(files: &BTreeMap<String, String>) -> Vec<String> {
                 .push(format!("userspace/{folder}: {lines} lines without tests, at most {LINES} allowed"));
         }
     }
+    findings.extend(unmapped(files));
     findings.extend(files.iter().filter(|(path, text)| is_pure_source(path) && opens_files(text)).map(
         |(path, _)| format!("{path}: belongs to a package that calculates only, and must not use std::fs"),
     ));
     findings
+}
+
+/// Packages without a row in the code map of ARCHITECTURE.md, and rows without a package.
+fn unmapped(files: &BTreeMap<String, String>) -> Vec<String> {
+    let Some(page) = files.get("ARCHITECTURE.md") else { return Vec::new() };
+    let row = |line: &str| Some(line.strip_prefix("| `userspace/")?.split_once('`')?.0.to_owned());
+    let rows: Vec<String> = page.lines().filter_map(row).collect();
+    let is_package = |folder: &str| files.contains_key(&format!("userspace/{folder}/Cargo.toml"));
+    let missing = MAY_USE.iter().map(|(package, _)| *package).filter(|package| is_package(package));
+    let missing = missing.filter(|package| !rows.iter().any(|row| row == package));
+    let missing = missing.map(|package| format!("userspace/{package}: has no row in ARCHITECTURE.md"));
+    let stale = rows.iter().filter(|row| !row.contains('.') && !is_package(row));
+    let stale = stale.map(|row| format!("ARCHITECTURE.md: userspace/{row} is no package"));
+    missing.chain(stale).collect()
 }
 
 fn is_pure(folder: &str) -> bool {
@@ -209,6 +224,17 @@ mod tests {
             let found = check(&files(&[(&format!("userspace/{folder}/Cargo.toml"), &manifest(section))]));
             assert!(found.len() == 1 && found[0].contains(expected), "{found:?}");
         }
+    }
+
+    #[test]
+    fn the_code_map_has_a_row_for_each_package() {
+        let of = |page: &str| {
+            check(&files(&[("userspace/model/Cargo.toml", &manifest("")), ("ARCHITECTURE.md", page)]))
+                .join(" ")
+        };
+        assert_eq!(of("| `userspace/model` | values | kernel |\n"), "");
+        assert!(of("| `userspace/mrc` | curves | |\n").contains("mrc is no package"));
+        assert!(of("`userspace/model`, in a sentence").contains("model: has no row"));
     }
 
     #[test]

@@ -2,25 +2,33 @@
 
 use std::collections::BTreeMap;
 
-/// Names of pages that are no files of ours: an example's, or of another project.
-const EXEMPT: [&str; 1] = ["xtask/src/tidy/references.rs"];
+/// Files that name pages which are no files of ours, as examples.
+const EXEMPT: [&str; 2] = ["xtask/src/tidy/references.rs", "xtask/src/tidy/prose.rs"];
 
-/// Lines that name a page which is not in the repository.
-pub fn check(files: &BTreeMap<String, String>) -> Vec<String> {
+/// Documents that are not in the repository, and are named without an ending.
+const ELSEWHERE: [&str; 2] = ["DESIGN", "METHOD"];
+
+/// Lines of a file that name a page which is not in the repository.
+pub fn check(path: &str, text: &str, files: &BTreeMap<String, String>) -> Vec<String> {
+    let is_read = path.ends_with(".rs") || path.ends_with(".md");
+    if !is_read || EXEMPT.contains(&path) || path.starts_with("docs/journal/") {
+        return Vec::new();
+    }
     let mut findings = Vec::new();
-    for (path, text) in files {
-        let is_read = path.ends_with(".rs") || path.ends_with(".md");
-        if !is_read || EXEMPT.contains(&path.as_str()) {
+    for (line, number) in text.lines().zip(1..) {
+        if path.ends_with(".rs") && !line.trim_start().starts_with("//") {
             continue;
         }
-        for (line, number) in text.lines().zip(1..) {
-            if path.ends_with(".rs") && !line.trim_start().starts_with("//") {
-                continue;
-            }
-            for page in pages(line).filter(|page| !exists(page, path, files)) {
-                findings.push(format!("{path}: line {number} names {page}, which does not exist"));
-            }
-        }
+        let mut missing: Vec<&str> = pages(line).filter(|page| !exists(page, path, files)).collect();
+        // The text of a link is often its address.
+        missing.dedup();
+        let named = ELSEWHERE.into_iter().filter(|name| line.split(' ').any(|word| word == *name));
+        findings.extend(
+            missing
+                .into_iter()
+                .chain(named)
+                .map(|page| format!("line {number} names {page}, which does not exist")),
+        );
     }
     findings
 }
@@ -33,36 +41,39 @@ fn pages(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.ends_with(".md") && word.len() > ".md".len() && !word.starts_with("//"))
 }
 
-/// In the root, or beside the file that names the page. Addresses of other sites are taken as they are.
+/// In the root, or by its way from the folder of the file that names the page. Addresses of other sites
+/// are taken as they are.
 fn exists(page: &str, path: &str, files: &BTreeMap<String, String>) -> bool {
-    let beside = path.rsplit_once('/').map_or(String::new(), |(folder, _)| format!("{folder}/"));
-    let page = page.trim_start_matches("./");
+    let mut folders: Vec<&str> = path.split('/').collect();
+    folders.pop();
+    for part in page.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(folders.pop()),
+            part => folders.push(part),
+        }
+    }
     files.contains_key(page)
-        || files.contains_key(&format!("{beside}{page}"))
-        || page.strip_prefix("../").is_some_and(|page| {
-            let above = beside.trim_end_matches('/').rsplit_once('/').map_or("", |(above, _)| above);
-            files.contains_key(page) || files.contains_key(&format!("{above}/{page}"))
-        })
+        || files.contains_key(&folders.join("/"))
         || page.starts_with("github.com")
         || page.contains("/blob/")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn pages_that_are_missing_are_found() {
-        let files = |text: &str| {
-            [("README.md", ""), ("docs/a.md", ""), ("docs/b.md", text), ("a/src/lib.rs", text)]
-                .map(|(path, text)| (path.to_owned(), text.to_owned()))
-                .into()
+        let check = |path: &str, text: &str| {
+            let files = ["README.md", "docs/a.md", "docs/b.md", "docs/c/d.md"]
+                .map(|path| (path.to_owned(), String::new()));
+            super::check(path, text, &files.into()).len()
         };
-        assert_eq!(check(&files("/// See docs/a.md, a.md? no: docs/a.md. And ../README.md")).len(), 1);
-        assert_eq!(check(&files("// As METHOD.md says")).len(), 2);
-        assert_eq!(
-            check(&files("//! docs/a.md and https://github.com/x/y/blob/v1/Z.md")),
-            Vec::<String>::new()
-        );
+        assert_eq!(check("docs/b.md", "See docs/a.md, a.md, ./a.md, ../README.md and c/d.md."), 0);
+        assert_eq!(check("docs/c/d.md", "See ../a.md and ../../README.md, not a.md or ../README.md."), 2);
+        assert_eq!(check("a/src/lib.rs", "/// See docs/a.md\n/// a.md? no\nlet page = \"b.md\";"), 1);
+        assert_eq!(check("a/src/lib.rs", "// As METHOD.md says, and DESIGN invariant 4"), 2);
+        assert_eq!(check("docs/journal/x.md", "// As METHOD.md says"), 0);
+        assert_eq!(check("a/src/lib.rs", "//! docs/a.md and https://github.com/x/y/blob/v1/Z.md"), 0);
     }
 }

@@ -4,7 +4,7 @@
 /// Columns that a line of a comment or of a page may have.
 const COLUMNS: usize = 110;
 
-/// Lines of a file that are too wide, one finding for all.
+/// Lines of a file beyond the width, one finding for all.
 pub fn check(path: &str, text: &str) -> Vec<String> {
     let wide: Vec<usize> = match path.rsplit_once('.').map(|(_, kind)| kind) {
         Some("rs") => {
@@ -41,7 +41,7 @@ fn numbers(text: &str, counts: impl Fn(&str, bool) -> bool) -> Vec<usize> {
     wide
 }
 
-/// A line that only defines where a link leads.
+/// A line that only defines a link's address.
 fn is_link(words: &str) -> bool {
     words.starts_with('[') && words.contains("]: ")
 }

@@ -18,7 +18,7 @@ const fn program(name: &'static str, words: &'static [&'static str]) -> Program 
     Program { name, words }
 }
 
-/// All of them.
+/// All programs.
 pub const PROGRAMS: [Program; 17] = [
     program("matmul", &["$DIR/dense", "matmul", "1"]),
     program("stencil2d", &["$DIR/dense", "stencil2d", "1"]),

@@ -7,7 +7,7 @@
 //! because where the kernel puts a program's pages changes its speed by up to a tenth from start to
 //! start, here, and by a hundredth while it runs. Sources of error: other work on the machine; the
 //! noise column is the median change between neighbouring untraced stretches and bounds what can be
-//! told apart.
+//! distinguished.
 //!
 //! With `--heap`, allocations are followed too, `small` and `large` make a million of them in a
 //! second, and the table tells how many were seen (recorded, of those that were made) and what
@@ -36,7 +36,7 @@ use units::{PerUnit, Work, Worker};
 /// Length of a stretch.
 const STRETCH: Duration = Duration::from_secs(5);
 
-/// A program that works until it is killed.
+/// A program that works until killed.
 struct Program {
     name: &'static str,
     start: fn() -> Worker,
@@ -102,8 +102,8 @@ fn script(program: &str, option: &str, text: &str) -> Worker {
 }
 
 fn sqlite() -> Worker {
-    // A line of more than the pipe's size, so that one query is not taken before the one before it
-    // is answered.
+    // A line larger than the pipe, so that a query is not taken before the answer to the one
+    // before.
     let query = format!("{QUERY} --{}\n", "-".repeat(8192));
     let mut command = Command::new("sqlite3");
     command.args(["-batch", ":memory:"]);
@@ -142,7 +142,7 @@ impl Options {
         self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == name))
     }
 
-    /// What the tracer is told.
+    /// Arguments of the tracer.
     fn tracer(&self) -> impl Iterator<Item = &str> {
         ["--overhead", &self.overhead].into_iter().chain(self.heap.then_some("--heap"))
     }
@@ -208,7 +208,7 @@ fn measure(program: &Program, folder: &Path, options: &Options) {
     };
     let heap = options.heap.then(|| {
         let cost = median(own("/overhead/by_cause/heap"));
-        // A program that allocates nothing has no share.
+        // A program without allocations has no share.
         let seen =
             reports.iter().filter_map(|report| report.pointer("/objects_summary/heap/share_seen")?.as_f64());
         format!(" {cost:.2} % | {:.2} % |", median(seen) * 100.0)

@@ -12,7 +12,7 @@ use super::{Options, median};
 /// Requests of one run, some five seconds.
 const REQUESTS: &str = "600000";
 
-/// What `redis-benchmark` said of one run.
+/// Output of `redis-benchmark` for one run.
 struct Served {
     requests_per_second: f64,
     p99_9_ms: f64,
@@ -23,7 +23,7 @@ struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -31,7 +31,8 @@ pub struct PerUnit {
 pub enum Work {
     /// It prints a line.
     Lines,
-    /// It takes the next of these blocks from its stdin; after the last comes the one with this index.
+    /// It takes the next of these blocks from its stdin; after the last comes the one with this
+    /// index.
     Blocks(Arc<Vec<Vec<u8>>>, usize),
 }
 
@@ -43,7 +44,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts it and waits until it has done its first 20 units.
+    /// Starts it and waits for its first 20 units.
     pub fn start(mut command: Command, work: Work) -> Self {
         command.stderr(Stdio::null());
         match work {
@@ -94,7 +95,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It ends no other way; then its pipes close, and the thread that reads them ends too.
+        // It ends in no other way; then its pipes close, and the reading thread ends too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

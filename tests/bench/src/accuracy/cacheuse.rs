@@ -202,7 +202,7 @@ fn key(row: &Value, starts: &Starts) -> String {
         Some(format!("{module}+0x{start:x}"))
     };
     let name = row["function"].as_str().unwrap_or_default();
-    // Versions of symbols are told by one side only.
+    // Versions of symbols are reported by one side only.
     let name = || name.split('@').next().unwrap_or_default().to_owned();
     nameless(row).and_then(start).unwrap_or_else(name)
 }
@@ -227,7 +227,7 @@ fn number(of: &Value, field: &str) -> f64 {
 const LITTLE_IS_LOST: &str = "less than 20 MiB lost in a second of CPU time by";
 const ONLY_LIVE: &str = "20 MiB a second or more by the trace, next to nothing by the exact runs:";
 
-/// The table for docs/cache-use.md: programs with their number of samples.
+/// The table for docs/journal/2026-11-cache-use.md: programs with their number of samples.
 pub fn markdown(rows: &[(&str, f64, Vec<Level>)]) -> String {
     let mut page = "\nCache use of live traces: what is lost, and which loading lines lose it\n\n\
         | program | samples | level | lost exact | live | lines | off | bands |\n|---|---|---|---|---|---|---|---|\n"

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Whose code it is; the two are summarised apart.
+/// Origin of the code; the two are summarised apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     /// A kernel from `tests/programs/corpus`.
@@ -27,7 +27,7 @@ pub enum Repeat {
     Number,
     /// The word `$FILES` stands for this file, named once a repetition.
     Files(&'static str),
-    /// Its standard input is this text once a repetition, or this file's (`@FILE`).
+    /// Its standard input is this text for each repetition, or this file's (`@FILE`).
     Input(&'static str),
     /// It must be started again.
     Process,
@@ -38,7 +38,7 @@ pub enum Repeat {
 pub struct Entry {
     /// Short name, for `--only`.
     pub name: &'static str,
-    /// Whose it is.
+    /// Origin of the code.
     pub group: Group,
     /// Command; `$DIR` is the folder of inputs, `$CC1` the C compiler proper.
     words: &'static [&'static str],
@@ -99,7 +99,7 @@ pub const ENTRIES: [Entry; 34] = [
     real("cc1", &["$CC1", "-quiet", "-O2", "-o", "/dev/null", "$DIR/source.i"], Repeat::Process),
 ];
 
-/// Programs and the packages that have them.
+/// Programs and their packages.
 pub const PACKAGES: [(&str, &str); 16] = [
     ("gcc", "gcc"),
     ("qemu-x86_64", "qemu-user"),
@@ -124,15 +124,15 @@ pub const PACKAGES: [(&str, &str); 16] = [
 pub struct Ready {
     /// Program and arguments.
     pub words: Vec<String>,
-    /// What it reads.
+    /// Its input.
     pub stdin: String,
 }
 
 impl Entry {
-    /// The command for that many repetitions; a program that must be started again does one.
+    /// The command for this number of repetitions; a program to be started anew does one.
     ///
     /// # Errors
-    /// A program or an input that is not there.
+    /// A missing program or input.
     pub fn ready(&self, repetitions: u32, dir: &Path, cc1: &Path) -> Result<Ready> {
         let fill =
             |word: &str| word.replace("$DIR", &dir.to_string_lossy()).replace("$CC1", &cc1.to_string_lossy());

@@ -33,7 +33,7 @@ pub type Band = (f64, f64);
 pub struct Histogram {
     /// Fractions.
     pub distances: Distances,
-    /// (low, high, fraction, interval); empty where there are no intervals.
+    /// (low, high, fraction, interval); empty without intervals.
     pub bands: Vec<(u64, u64, f64, Band)>,
 }
 
@@ -42,11 +42,11 @@ pub struct Histogram {
 pub struct Misses {
     /// The curve.
     pub curve: Curve,
-    /// (bytes, interval); empty where there are none.
+    /// (bytes, interval); empty without them.
     pub bands: Vec<(f64, Band)>,
 }
 
-/// What a trace found at one granularity.
+/// A trace's results at one granularity.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// Time distances in accesses.
@@ -150,7 +150,7 @@ pub struct Rows {
 /// Reads a profile with sqlite3.
 ///
 /// # Errors
-/// sqlite3 that fails, or a profile whose tables are others than docs/format.md says.
+/// A failing sqlite3, or a profile with other tables than in docs/format.md.
 pub fn rows(profile: &Path) -> Result<Rows> {
     let resolution = query(profile, "SELECT distance_resolution_ns AS ns FROM run")?;
     let samples = query(
@@ -213,8 +213,8 @@ fn query(profile: &Path, sql: &str) -> Result<Vec<Value>> {
     }
 }
 
-/// Mean of the rates that a trace gives its windows, in accesses per nanosecond, and the share of
-/// them that their own readings told.
+/// Mean of a trace's window rates, in accesses per nanosecond, and the share of windows with a rate
+/// from their own readings.
 pub fn told_rates(profile: &Path) -> Option<(f64, f64)> {
     let own = "'hardware counters', 'memory counters', 'loop registers', 'pooled counters'";
     let told =

@@ -1,4 +1,5 @@
-//! The inputs of the corpus: made here, the same on every machine, so that exact reports of them can be kept.
+//! The inputs of the corpus: made here, the same on every machine, so that exact reports of them can be
+//! stored.
 //!
 //! Text is words of made-up letters whose frequencies follow Zipf's law, because compressors and
 //! searches see little reuse in random bytes and too much in a repeated line.
@@ -68,7 +69,7 @@ pub fn prepare(dir: &Path) -> Result<PathBuf> {
         let header = sources.join("corpus.h");
         let text = [std::fs::read(&source)?, std::fs::read(header)?].concat();
         // Compiled only when the source is new: the program's bytes are part of what exact reports
-        // are kept by.
+        // are stored by.
         if write(dir, &format!("{name}.source"), &text)? || !dir.join(name).exists() {
             let to = dir.join(name);
             shell::run_aside(Command::new("gcc").args(["-O2", "-g", "-o"]).arg(to).arg(source).arg("-lm"))?;

@@ -19,7 +19,7 @@ const NATIVE_S: f64 = 0.6;
 /// Reads of a program's output from which on it tells how far the program came, to 3 %.
 const ENOUGH_STEPS: f64 = 30.0;
 
-/// Times that a run is measured to plan others, or again where it seems to take no time.
+/// Measurements of a run to plan others, or repetitions for a run that seems to take no time.
 const ATTEMPTS: u32 = 3;
 
 /// Native runs that are long enough to measure.
@@ -103,13 +103,13 @@ impl Native {
         (once.is_finite() && once > 0.0).then_some(once)
     }
 
-    /// To be kept, with the hash of the work.
+    /// To be stored, with the hash of the work.
     pub fn json(&self, work: &str) -> Value {
         let traced = self.traced.map(|traced| [traced.cpu_s, traced.bytes, traced.steps]);
         json!({ "work": work, "seconds": self.measured, "bytes": self.bytes, "traced": traced })
     }
 
-    /// As it was kept; `None` if it is of other work.
+    /// The stored value; `None` for other work.
     pub fn of_json(kept: &Value, work: &str) -> Option<Self> {
         let same = kept.get("work")?.as_str()? == work;
         let number = |at: usize| kept.get("traced")?.get(at)?.as_f64();

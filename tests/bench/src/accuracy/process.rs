@@ -34,7 +34,7 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("PERL_PERTURB_KEYS", "0"),
 ];
 
-/// Starts a command, with another before it (`exact … --`) if there is one; that many times, one
+/// Starts a command, with another before it (`exact … --`) if given; this number of times, one
 /// after the other.
 pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
     let mut words: Vec<String> = before.to_vec();
@@ -51,13 +51,13 @@ pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    // A group of its own, so that it can be ended with what it started.
+    // A separate group, to end it with its children.
     command.process_group(0);
     let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
     if let Some(mut pipe) = child.stdin.take() {
         let text = ready.stdin.clone();
-        // A program that ends before it has read all is no error here; its status says whether it
-        // did its work.
+        // A program that ends before reading everything is no error here; its status shows whether
+        // it did its work.
         std::thread::spawn(move || drop(pipe.write_all(text.as_bytes())));
     }
     let output = Arc::new(Output::default());
@@ -115,7 +115,7 @@ pub fn run(ready: &Ready) -> Result<Run> {
     Ok(Run { cpu_s, bytes: started.output.bytes.load(Ordering::Relaxed) as f64 })
 }
 
-/// CPU seconds of all children that have been waited for.
+/// CPU seconds of all reaped children.
 ///
 /// # Errors
 /// A system call that fails.
@@ -132,8 +132,8 @@ pub fn children_seconds() -> Result<f64> {
     Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
 }
 
-/// A program that works until it is dropped. If we are killed ourselves, it ends when its
-/// repetitions are done.
+/// A program that works until dropped. After a kill of the bench it ends at the end of its
+/// repetitions.
 pub struct Working(Started);
 
 /// How far a working program has come.
@@ -141,7 +141,7 @@ pub struct Working(Started);
 pub struct Progress {
     /// CPU time of its first thread, in seconds; children are not in it.
     pub cpu_s: f64,
-    /// Bytes that it printed.
+    /// Bytes of its output.
     pub bytes: f64,
     /// How many times something was read of them: a program that prints by the buffer tells its
     /// progress in as many steps.

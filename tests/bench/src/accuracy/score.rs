@@ -16,7 +16,7 @@ pub type Figures = BTreeMap<String, f64>;
 
 /// Cache sizes at which miss ratios are compared on each machine.
 pub const SIZES: [(&str, u64); 3] = [("32K", 32 << 10), ("1M", 1 << 20), ("32M", 32 << 20)];
-/// Bins that a report lacks altogether count as missed by its intervals from this share of all reuses on.
+/// Share of all reuses from which a bin missing in a report counts as missed by its intervals.
 const NOTABLE: f64 = 0.001;
 
 /// All figures of one granularity, each name ending in the granule: `time.s.8`.
@@ -100,7 +100,7 @@ pub enum Better {
     Low,
 }
 
-/// Median, second-worst and worst of some values; with a single one all three are it. `None` of none.
+/// Median, second-worst and worst of the values; equal for a single one. `None` of none.
 pub fn summary(values: &[f64], better: Better) -> Option<[f64; 3]> {
     let mut worst_first: Vec<f64> = values.to_vec();
     worst_first.sort_by(f64::total_cmp);

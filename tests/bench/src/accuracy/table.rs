@@ -1,4 +1,4 @@
-//! The tables for docs/accuracy.md: one per quantity, a row per program, then median, second-worst
+//! The tables for docs/journal/2026-11.md: one per quantity, a row per program, then median, second-worst
 //! and worst of each group.
 
 use super::{
@@ -10,7 +10,7 @@ use super::{
 pub struct Row {
     /// The program.
     pub name: &'static str,
-    /// Whose it is.
+    /// Origin of the code.
     pub group: Group,
     /// Figures.
     pub figures: Figures,
@@ -30,7 +30,7 @@ struct Table {
     columns: Vec<Column>,
 }
 
-/// All tables that have figures, as markdown.
+/// All tables with figures, as markdown.
 pub fn markdown(rows: &[Row], recipes: &[&str]) -> String {
     let mut page = String::new();
     for table in tables(recipes) {
@@ -81,7 +81,7 @@ fn values(rows: &[Row], column: &Column, group: Option<Group>) -> Vec<f64> {
 /// As a cell.
 pub fn number(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
-    // As the other tables have it: .97, not 0.97.
+    // In the form of the other tables: .97, not 0.97.
     if digits > 1 { text.strip_prefix('0').map_or(text.clone(), str::to_owned) } else { text }
 }
 

@@ -1,4 +1,4 @@
-//! The truth about a program's work: exact reports, kept on disk, and the difference of two of them.
+//! The truth about a program's work: exact reports, stored on disk, and the difference of two of them.
 //!
 //! The report of one repetition taken from that of several leaves the repetitions between: what a
 //! trace of a long run sees on average. Counts are subtracted bin by bin, misses size by size.
@@ -53,7 +53,7 @@ pub struct Truth {
     pub leftover: f64,
 }
 
-/// The exact engine, and where its reports are kept.
+/// The exact engine, and the place of its stored reports.
 pub struct Exact<'a> {
     /// The tool.
     pub tool: &'a Path,
@@ -73,7 +73,7 @@ pub enum Counts {
 }
 
 impl Exact<'_> {
-    /// The truth about an entry, from kept reports where there are.
+    /// The truth about an entry, from stored reports where there are.
     ///
     /// # Errors
     /// An exact run that fails, or reports that do not fit together.
@@ -100,7 +100,7 @@ impl Exact<'_> {
         Ok((Some(one), self.report(entry.name, &ready(1 + entry.more)?, counts)?))
     }
 
-    /// Whether reports are kept, so that asking for them runs nothing.
+    /// Whether reports are stored, so that a request runs nothing.
     pub fn has(&self, entry: &Entry, ready: impl Fn(u32) -> Result<Ready>, counts: Counts) -> bool {
         let has = |repetitions| {
             let file = ready(repetitions).and_then(|ready| self.file(entry.name, &ready, counts));
@@ -265,7 +265,7 @@ fn counts(report: &Value, path: &str) -> BTreeMap<(u64, u64), f64> {
     bins.into_iter().flatten().filter_map(bin).collect()
 }
 
-/// b − a where that is positive, and the share of b's total that was negative.
+/// b − a if positive, and the negative share of b's total.
 fn subtract(a: &BTreeMap<(u64, u64), f64>, b: &BTreeMap<(u64, u64), f64>) -> (Vec<Bar>, f64) {
     let total: f64 = b.values().sum();
     let mut negative = 0.0;

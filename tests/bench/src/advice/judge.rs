@@ -9,10 +9,10 @@ use super::truth::Place;
 const TOLERANCE: f64 = 0.2;
 /// An interval that holds the measured speed-up may be as wide as this factor.
 const WIDEST: f64 = 2.5;
-/// What one processor more brings is no matter of how a program uses the one that it has.
+/// The gain of a second processor is no matter of the use of one.
 const NOT_JUDGED: &str = "parallelise";
 
-/// A change, and the speed-up that was measured of it.
+/// A change, and its measured speed-up.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// Kinds of advice that ask for the change.
@@ -30,7 +30,7 @@ pub struct Right {
     pub kind: String,
     /// The speed-up that was measured of the change.
     pub measured: f64,
-    /// The speed-up that the report predicts, and its interval.
+    /// The report's predicted speed-up, with its interval.
     pub predicted: Option<(f64, [f64; 2])>,
 }
 
@@ -68,7 +68,7 @@ pub fn judge(report: &Value, fixes: &[Measured], places: &[Place]) -> Judgement 
         let fix = fixes.iter().find(|fix| fix.kinds.contains(&kind))?;
         let here = is_here(row, places);
         here.then(|| {
-            // Where the change concerns several loops, each has its advice.
+            // A change of several loops has advice for each.
             let rest = advice.get(at..).unwrap_or_default().iter();
             let same = rest.filter(|row| fix.kinds.contains(&self::kind(row)) && is_here(row, places));
             let predicted = same.filter_map(predicted).reduce(both);
@@ -88,7 +88,7 @@ fn is_here(row: &Value, places: &[Place]) -> bool {
     [&row["where"], &row["other"]].iter().any(|place| lies_in(place, places))
 }
 
-/// Speed-ups with their intervals, of the change of one loop and of another one together.
+/// Speed-ups with their intervals, of the changes of one loop and of another one together.
 fn both(one: (f64, [f64; 2]), other: (f64, [f64; 2])) -> (f64, [f64; 2]) {
     let sum = |a: f64, b: f64| 1.0 / (1.0 / a + 1.0 / b - 1.0).max(0.01);
     (sum(one.0, other.0), [sum(one.1[0], other.1[0]), sum(one.1[1], other.1[1])])

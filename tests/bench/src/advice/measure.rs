@@ -95,7 +95,7 @@ pub fn digest(path: &Path) -> Result<String> {
 /// A process to trace; ends with us.
 pub struct Subject {
     child: Child,
-    /// Kept open: a program whose output nobody takes may end.
+    /// Stays open: a program without a reader of its output may end.
     output: Option<BufReader<ChildStdout>>,
 }
 

@@ -1,6 +1,6 @@
 //! Public programs with a flaw that a paper mends: built from the user's copies, edited here by line.
 //!
-//! `--sources DIR` has the programs as they are cloned, a folder each; no line of theirs is kept in this
+//! `--sources DIR` has the programs as they are cloned, a folder each; no line of theirs is stored in this
 //! repository. An edit names a line by a part of its text. LULESH, sparselu, backprop, srad and sweep3d
 //! stand in Table IV of the paper on RDX.
 
@@ -41,14 +41,14 @@ pub enum Spot {
 pub struct Public {
     /// Name in the table.
     pub name: &'static str,
-    /// Folder in the user's one, and where it comes from.
+    /// Subfolder of the user's folder, and the origin.
     folder: &'static str,
     from: &'static str,
-    /// What gives the program its number of rounds.
+    /// Source of the program's number of rounds.
     prepare: &'static [Edit],
     /// The change.
     mend: &'static [Edit],
-    /// The change where it concerns many lines; sh.
+    /// The change, if it concerns many lines; sh.
     mend_by: &'static str,
     /// Variables of the environment that mend it in place of an edit.
     environment: &'static [(&'static str, &'static str)],
@@ -56,7 +56,7 @@ pub struct Public {
     build: &'static str,
     /// Arguments; `$ROUNDS` is the number of rounds, as the variable of that name is.
     arguments: &'static [&'static str],
-    /// Rounds that take some seconds.
+    /// Rounds of some seconds.
     rounds: u64,
     /// Kinds of advice that ask for the change.
     pub kinds: &'static [&'static str],
@@ -79,7 +79,7 @@ pub const PROGRAMS: &[Public] = &[
         from: "https://github.com/LLNL/LULESH",
         prepare: &[],
         mend: &[],
-        // What the program frees stays its own, so that the next step's fields need no fresh pages.
+        // Freed memory stays the program's, so the next step's fields need no fresh pages.
         mend_by: "",
         environment: &[
             ("MALLOC_TRIM_THRESHOLD_", "4000000000"),

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 pub struct Fix {
     /// The way in which the program does the kernel's work after the change.
     pub way: &'static str,
-    /// Kinds of advice that ask for this change.
+    /// Kinds of advice for this change.
     pub kinds: &'static [&'static str],
 }
 
@@ -124,7 +124,7 @@ pub const KERNELS: &[Kernel] = &[
 ];
 
 impl Kernel {
-    /// Whether there is nothing to mend.
+    /// Whether the kernel is sound.
     pub fn is_sound(&self) -> bool {
         self.class == SOUND
     }

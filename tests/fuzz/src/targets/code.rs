@@ -20,7 +20,7 @@ use crate::random::{self, Input};
 /// Where the code of inputs lies.
 const CODE: u64 = 0x5000_0000;
 
-/// Code of real programs: this one.
+/// Code of a real program: this one.
 struct Text(Vec<u8>);
 
 impl Text {
@@ -64,7 +64,7 @@ fn registers(input: &mut Input<'_>) -> Registers {
     Registers { rip, rflags, fs_base, gs_base, ..Registers::of_general(general) }
 }
 
-/// Which access comes next, and which instruction made one.
+/// The next access, and the instruction of an access.
 pub struct Isa(Text);
 
 impl Isa {
@@ -260,7 +260,7 @@ impl Windows {
     }
 }
 
-/// A process of one page of code; three quarters of all others can be read.
+/// A process with one page of code; three quarters of the other pages are readable.
 struct Pages<'a> {
     code: &'a [u8],
     trust: Trust,

@@ -10,7 +10,7 @@ use locality_execution::{bounds, code::Function, graph::Graph, parse, tree, valu
 use super::Target;
 use crate::random;
 
-/// A text that has all statements.
+/// A text with all statements.
 const TEXT: &str = r#"skeleton 1
 file "a" "00ff"
 fn "main" @ "a":10 calls 1 {

@@ -11,7 +11,7 @@ pub struct Faulty;
 
 impl Target for Faulty {
     fn make(&mut self, random: &mut Rng) -> Vec<u8> {
-        // Hangs take long to be seen, so they are few.
+        // Hangs are found slowly, so they are few.
         vec![if random.u8(..10) == 0 { 4 } else { random.u8(..4) }]
     }
 

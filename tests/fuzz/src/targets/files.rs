@@ -52,7 +52,7 @@ const WAYS: [(&str, &[&str]); 7] = [
     ("stripped", &["-O2", "-s"]),
 ];
 
-/// Compiles the seeds into the folder, unless they are there.
+/// Compiles the seeds into the folder, unless present.
 pub fn prepare(folder: &Path) -> Result<()> {
     let seeds = folder.join("seeds");
     fs::create_dir_all(&seeds)?;
@@ -76,7 +76,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder for files that live for one execution, in memory where that can be.
+/// A folder for files of one execution, in memory if possible.
 pub fn room() -> Result<tempfile::TempDir> {
     let memory = Path::new("/dev/shm");
     let made = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -286,7 +286,7 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the range that was reserved; nobody has a reference into it.
+        // SAFETY: the reserved range, without remaining references.
         unsafe { libc::munmap(self.base, self.len) };
     }
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::Target;
 use crate::random;
 
-/// One of them, mutated as often as not.
+/// A valid text, mutated in half of the cases.
 fn one_of(seeds: &[&str], random: &mut Rng) -> Vec<u8> {
     let mut text = Vec::new();
     for _ in 0..1 + random.usize(..4) {
@@ -179,7 +179,7 @@ impl Target for Demangle {
     fn make(&mut self, random: &mut Rng) -> Vec<u8> {
         let mut name = one_of(&NAMES, random);
         if random.u8(..50) == 0 {
-            // Deep nesting, which readers that recurse do not survive.
+            // Deep nesting, fatal for recursive readers.
             let part = ["I", "P", "N1a", "FG_", "Xpl", "J", "R", "S_"][random.usize(..8)];
             let deep = part.repeat(random.usize(..20_000));
             name.extend(deep.bytes());

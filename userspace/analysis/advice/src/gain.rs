@@ -1,15 +1,15 @@
 //! What a change to a loop brings: time of an iteration after it, and of the whole program.
 //!
 //! An iteration takes t cycles, of which `core` pass with all lines in the first-level cache. The
-//! rest is the stall S, where t² = core² + S²: part of the stall is hidden behind the core. The
+//! rest is the stall S, where t² = core² + S²: part of the stall overlaps with the core. The
 //! stall is divided among the accesses of the loop by what their lines cost by level and pattern; a
 //! change gives some accesses fewer or nearer lines, whose cost is then the measured one of the
 //! processor. The time of the program is 1 − Σ s (1 − t′ / t) of its time before, s being the
 //! loop's share. Intervals come from the draws of s, t and core, and from no overlap (t = core + S)
 //! and whole overlap (t = max(core, S)) in place of the square sum.
 //!
-//! Sources of error: S holds all waiting, of page walks and shared lines too; lines of several
-//! accesses overlap; a core that the change itself speeds up counts as it is.
+//! Sources of error: S includes every stall, those of page walks and shared lines too; lines of
+//! different accesses overlap; a core that the change itself speeds up keeps its old cycles.
 
 use locality_estimate::interval_estimate::Estimate;
 use locality_estimate::reuse::normal;
@@ -27,12 +27,12 @@ pub(crate) const REGULAR: f64 = 0.5;
 /// Cycles to find the page of an address that the first-level translation buffer does not have (Fog, "The
 /// microarchitecture of Intel, AMD and VIA CPUs", 2023: 7 to 9).
 const PAGE: f64 = 8.0;
-/// Chains that a program follows side by side, so that their state still fits its registers.
+/// Chains to follow side by side, with state that still fits the registers.
 pub(crate) const CHAINS: f64 = 8.0;
-/// Times its core that a loop takes from which all of it may be stall.
+/// Multiple of a loop's core cycles from which all of its time may be stall.
 const HIDES: f64 = 1.25;
 /// How far the timing model and the costs of lines are off, as standard deviations of the logarithm: of loops
-/// that compute, 2 to 14 % were measured (docs/accuracy.md, "Advice").
+/// that compute, 2 to 14 % were measured (docs/journal/2026-11.md, "Advice").
 const CORE_OFF: f64 = 0.15;
 const LINES_OFF: f64 = 0.2;
 const SEED: u64 = 0x10CA_10C6;
@@ -48,7 +48,7 @@ pub enum Pattern {
     Strided,
     /// At places that no load decides.
     Random,
-    /// At a place that the load before decides, one of several chains that are followed side by side.
+    /// At a place decided by the load before, one of several chains followed side by side.
     Chains,
     /// At a place that the load before decides.
     Chased,
@@ -67,8 +67,7 @@ impl Pattern {
     }
 }
 
-/// What lines cost, in cycles, by the level that they come from: second-level cache, last-level
-/// cache, memory.
+/// Costs of lines, in cycles, by their source: second-level cache, last-level cache, memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Costs {
     latency: Misses,
@@ -124,14 +123,14 @@ pub(crate) fn lines(access: &Access) -> Misses {
     access.misses.0.map(|share| access.per_iteration * access.lines * share)
 }
 
-/// What becomes of the lines of one access.
+/// Lines of one access after a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
     /// Number of the access among those of the loop.
     pub access: usize,
     /// Lines of an iteration that miss each cache afterwards.
     pub misses: Misses,
-    /// How they follow each other afterwards.
+    /// Their pattern afterwards.
     pub pattern: Pattern,
 }
 
@@ -140,9 +139,9 @@ pub struct Change {
 pub enum Waiting {
     /// Lines that the change does not name are waited for as now.
     Stays,
-    /// Only the lines named are waited for, and this part of what is waited now beyond them.
+    /// Only the named lines are waited for, and this part of the present waiting beyond them.
     Named(f64),
-    /// The loop computes: all of its time that lines do not account for shrinks with the core.
+    /// The loop computes: all time beyond its lines shrinks with the core.
     Computes,
 }
 
@@ -151,7 +150,7 @@ pub enum Waiting {
 pub struct Fix {
     /// Number of the loop.
     pub of: usize,
-    /// Accesses whose lines change; those not named stay.
+    /// Accesses with changed lines; unnamed ones stay.
     pub changes: Vec<Change>,
     /// Least and greatest part of the core that is left.
     pub core: (f64, f64),
@@ -167,7 +166,8 @@ impl Fix {
         Self { of, changes, core: (1.0, 1.0), waiting: Waiting::Stays, explains: EXPLAINED }
     }
 
-    /// A change after which only these lines are waited for, and a part of what is waited now beyond them.
+    /// A change after which the loop waits only for these lines, and for a part of the present
+    /// stall beyond them.
     pub fn only(of: usize, changes: Vec<Change>, beyond: f64) -> Self {
         Self { waiting: Waiting::Named(beyond), ..Self::lines(of, changes) }
     }
@@ -275,7 +275,7 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
                 _ => (of.share.value, *times),
             };
             let (least, most) = fix.core;
-            // The middle by ratio, and all that is possible by turns.
+            // The middle by ratio, and all possible values in turn.
             let at = draw.map_or(0.5, |draw| (draw / 3 % 11) as f64 / 10.0);
             let core_left = least.powf(1.0 - at) * most.powf(at);
             let mut rest = *rest;
@@ -296,7 +296,7 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
     Some(estimate(whole(saved(Overlap::Square, None)), &mut drawn, n))
 }
 
-/// Share of all lines loaded at each cache that changes save.
+/// Share of all loaded lines saved by changes, at each cache.
 pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
     let draws = loops.iter().map(|of| of.draws.len()).max().unwrap_or(0);
     let value = saved_in(loops, fixes, None);
@@ -305,7 +305,7 @@ pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
     [0, 1, 2].map(|at| {
         let mut column: Vec<f64> = drawn.iter().map(|draw| draw[at]).collect();
         let share = estimate(value[at], &mut column, n);
-        // Of one loop alone all draws are the same but for rounding.
+        // For a single loop all draws are equal but for rounding.
         let is_one = share.high - share.low < 1e-6;
         if is_one { Estimate { low: share.value, high: share.value, ..share } } else { share }
     })
@@ -333,10 +333,10 @@ fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> Misses {
     [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })
 }
 
-/// Corrects where lines come from, in loops whose time says otherwise: where the lines at random
-/// places cost far less by the model than the loop waits, they come from further away.
+/// Corrects the origin of lines in loops whose time contradicts the model: where lines at random
+/// places cost far less by the model than the loop waits, they come from a farther cache.
 ///
-/// Reuses of data that a trace sees once do not tell which cache they miss; the time does.
+/// Reuses of data seen once in a trace do not show the missed cache; the time does.
 pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
     /// New lines of an execution that make an access one of far places.
     const NEW: f64 = 0.25;
@@ -362,7 +362,7 @@ pub(crate) fn correct(loops: &mut [Loop], costs: &Costs) {
     }
 }
 
-/// Names what loops wait for that take certainly longer than their core: the lines that cost most.
+/// Causes of waiting in loops certainly longer than their core: the most expensive lines.
 pub(crate) fn name_limits(loops: &mut [Loop], costs: &Costs) {
     for of in loops {
         let (Some((_, cycles)), Some(core)) = (of.speed, of.core) else { continue };

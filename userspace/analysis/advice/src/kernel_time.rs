@@ -1,10 +1,10 @@
 //! Time in the kernel, by what brings the program there: system calls by name, and page faults.
 //!
-//! The clock's ticks in user mode and in the kernel give the share; samples in the kernel say which
-//! system call it was, or that it was a page fault, and from where.
+//! The clock's ticks in user mode and in the kernel give the share; samples in the kernel give the
+//! system call or the page fault, and its place in the program.
 //!
-//! Sources of error: an interrupt looks like a page fault; faults of two places that are one page apart
-//! are those of the first one.
+//! Sources of error: an interrupt looks like a page fault; faults of two places one page apart
+//! count for the first place.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ use crate::{
     place, words,
 };
 
-/// Share of the time in the kernel from which faults account for it, and how much of it then.
+/// Share of the kernel time from which faults explain it, and the explained part.
 const MOSTLY: f64 = 0.6;
 const ALL: f64 = 0.95;
 /// Share of the time from which page faults are something to change.
 const MUCH: f64 = 0.03;
-/// Samples in page faults that say where the pages are new.
+/// Samples in page faults required to locate new pages.
 const FEWEST: u64 = 5;
 
 /// Time of the targets in the kernel.
@@ -51,7 +51,7 @@ pub struct Entry {
 }
 
 impl KernelTime {
-    /// Of a profile; `None` where it does not know.
+    /// Of a profile; `None` if unknown.
     pub fn of(profile: &Profile, contexts: &Contexts) -> Option<Self> {
         let (all, kernel) = profile.run.ticks?;
         let share = share_of(kernel, all);
@@ -59,9 +59,9 @@ impl KernelTime {
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
             let of_time = faults as f64 * processor.page_fault_ns / profile.run.cpu_ns as f64;
-            // A fault of this program may cost half or twice what one costs alone, and passes in
-            // the kernel. Where faults have most of that time, what is left is mostly the way back
-            // of the same pages.
+            // A fault of this program may cost half or twice the cost of a lone one, in kernel
+            // time. If faults have most of the kernel time, the rest is mostly the return of the
+            // same pages.
             let mostly = of_time > MOSTLY * share.value;
             let share = Estimate {
                 value: if mostly { share.value * ALL } else { of_time.min(share.value) },
@@ -74,7 +74,7 @@ impl KernelTime {
         Some(Self { share, faults, entries })
     }
 
-    /// What to do about page faults, where they take much of the time.
+    /// Advice about page faults, if they take much of the time.
     pub(crate) fn advice(&self, view: &View<'_>) -> Option<Advice> {
         let (count, share) = self.faults?;
         if share.low < MUCH {
@@ -118,7 +118,7 @@ impl KernelTime {
     }
 }
 
-/// A name for data with the object behind the name.
+/// A name for data with the object of the name.
 type Named = (String, Option<(locality_model::ObjectId, Option<locality_model::FieldId>)>);
 
 impl KernelTime {
@@ -181,7 +181,7 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
         *places.entry((frame, sample.stack)).or_default() += 1;
     }
     let recorded = profile.kernel_samples.len() as u64;
-    // All ticks, thinned as those in the kernel are.
+    // All ticks, thinned in the proportion of kernel ticks.
     let ticks = (all as f64 * recorded as f64 / kernel.max(1) as f64).round() as u64;
     let entry = |((call, _), places): ((Option<&str>, Option<String>), Places)| {
         let n = places.values().sum();
@@ -194,8 +194,8 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
     entries
 }
 
-/// For each loop, the share of its time that passes in the kernel: of the samples in the loop and
-/// those in the kernel that came from the loop's own code.
+/// For each loop, its share of time in the kernel: of the kernel samples called from the loop's own
+/// code, among these and the loop's samples.
 pub(crate) fn of_loops(profile: &Profile, loops: &mut [Loop]) {
     let Some((_, kernel)) = profile.run.ticks else { return };
     let recorded = profile.kernel_samples.len() as u64;

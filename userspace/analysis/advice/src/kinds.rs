@@ -18,7 +18,7 @@ const SEEN: u64 = 1;
 /// Least part of a loop's line costs that a change must concern.
 const CONCERNED: f64 = 0.2;
 
-/// All changes that any class proposes.
+/// All changes proposed by the classes.
 pub(crate) fn all(view: &View<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
     for number in 0..view.loops.len() {
@@ -41,7 +41,7 @@ pub(crate) fn all(view: &View<'_>) -> Vec<Candidate> {
     found
 }
 
-/// The stride of an access that has one, in bytes.
+/// The stride of an access in bytes, if any.
 pub(crate) fn stride(access: &Access) -> Option<i64> {
     access.stride.filter(|_| access.stride_share >= REGULAR)
 }
@@ -51,19 +51,19 @@ fn lines_of_step(step: i64) -> f64 {
     (step.unsigned_abs() as f64 / LINE).min(1.0)
 }
 
-/// All accesses of a loop as they are.
+/// All accesses of a loop, unchanged.
 fn unchanged(of: &Loop) -> Vec<Change> {
     let change = |(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::of(access) };
     of.accesses.iter().enumerate().map(change).collect()
 }
 
-/// Whether a loop takes so many times longer than its core and its lines.
+/// Whether a loop takes at least this multiple of its core cycles and line costs.
 fn waits_beyond_lines(view: &View<'_>, of: &Loop, times: f64) -> bool {
     let core = of.core.map_or(0.0, |core| core.value);
     of.speed.is_some_and(|(_, cycles)| cycles.value >= times * core.hypot(whole_cost(view, of)))
 }
 
-/// Misses of an access whose lines are at most so many an execution, from where they come now.
+/// Misses of an access with a bounded number of lines per execution, from their present source.
 fn capped(access: &Access, most: f64) -> Misses {
     lines(access).map(|lines| lines.min(most * access.per_iteration))
 }
@@ -78,7 +78,7 @@ fn whole_cost(view: &View<'_>, of: &Loop) -> f64 {
     of.accesses.iter().map(|access| cost(view, access)).sum()
 }
 
-/// The first cache, from the smallest on, that holds so many bytes; 3 where none does.
+/// The first cache, from the smallest on, with room for these bytes; 3 if none.
 fn holds(view: &View<'_>, bytes: f64) -> usize {
     // A part of the cache is for everything else.
     view.caches.iter().position(|cache| bytes <= cache * 0.75).unwrap_or(3)

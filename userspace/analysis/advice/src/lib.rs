@@ -1,5 +1,5 @@
-//! From numbers to a decision: loops with their time and strides, what to change about them, and what each
-//! change brings.
+//! From numbers to a decision: loops with their time and strides, possible changes, and the gain of
+//! each.
 //!
 //! [`Advised::of`] puts the loops of all windows together ([`loops`]), looks for changes of each
 //! class (`kinds`), and calculates their gain ([`gain`]). Advice whose gain's lower bound is below
@@ -26,7 +26,7 @@ use gain::{Costs, Fix};
 
 /// Least gain of which the report speaks: the lower bound of the speed-up.
 const LEAST: f64 = 1.02;
-/// Samples in a loop below which nothing is advised about it.
+/// Samples below which a loop gets no advice.
 const FEWEST: u64 = 5;
 /// Part of the best gain from which less work is preferred.
 const EASY: f64 = 0.75;
@@ -103,7 +103,7 @@ pub struct Advice {
     pub misses: Option<[Estimate; 3]>,
     /// What the advice rests on.
     pub evidence: Vec<String>,
-    /// What stands against it.
+    /// Obstacles.
     pub in_the_way: Vec<String>,
     /// Samples in the loop.
     pub n: u64,
@@ -133,12 +133,12 @@ pub struct Advised {
     pub waits: Option<Estimate>,
 }
 
-/// What all classes look at.
+/// Input of all classes.
 pub(crate) struct View<'a> {
     pub profile: &'a Profile,
     pub loops: &'a [Loop],
     pub costs: Costs,
-    /// Caches in bytes, smallest first; the last one as far as one program has it.
+    /// Caches in bytes, smallest first; the last one is one program's share.
     pub caches: [f64; 3],
     /// Sets and ways of the first-level and the second-level cache.
     pub sets: [(u64, u64); 2],
@@ -160,7 +160,7 @@ pub(crate) struct Candidate {
 }
 
 impl Advised {
-    /// Of a profile; `None` where it has no loops.
+    /// Of a profile; `None` without loops.
     pub fn of(
         profile: &Profile,
         contexts: &Contexts,
@@ -203,8 +203,8 @@ impl Advised {
             .filter(|advice| advice.speedup.low >= LEAST && advice.speedup.value.is_finite())
             .collect();
         advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
-        // One change a loop: the best one, or padding where that brings nearly as much, because it
-        // is the least work.
+        // One change a loop: the best one, or padding if nearly as good, because padding is the
+        // least work.
         let best: Vec<(Place, f64)> =
             advice.iter().map(|advice| (advice.place, advice.speedup.value)).collect();
         let is_easy = |advice: &Advice| {
@@ -244,7 +244,7 @@ impl View<'_> {
     }
 }
 
-/// Share of the CPU time in which loops do not compute, if the lines are all that they wait for.
+/// Share of the CPU time in which loops do not compute, if they wait for lines only.
 fn waits(loops: &[Loop], user: f64) -> Option<Estimate> {
     let draws = loops.iter().map(|of| of.draws.len()).max()?;
     let of = |draw: Option<usize>| {

@@ -1,11 +1,10 @@
-//! What all windows say of each loop: time, iterations, trips, and what each access instruction touches.
+//! Loops in all windows: time, iterations, trips, and the accesses of each instruction.
 //!
-//! A sample stands for some CPU time, and its window for the accesses that the thread made at the
-//! sample's rate. The time of a loop is that of the samples whose windows begin in the loop; its
-//! iterations are those of all windows, each by the time that its window stands for. Cycles of an
-//! iteration are the quotient.
+//! A sample represents CPU time, and its window represents the thread's accesses at the sample's
+//! rate. A loop's time is the time of samples whose windows begin in the loop. Its iterations are
+//! those of all windows, weighted by represented time. Cycles of an iteration are the quotient.
 //!
-//! Sources of error: a sample lies behind the load that waited, sometimes behind the loop; rates
+//! Sources of error: a sample lies after the load that waited, sometimes after the loop; rates
 //! are means over milliseconds, so a window with several loops gives each the same speed.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,24 +21,24 @@ use crate::place;
 /// Bootstrap draws.
 pub(crate) const DRAWS: usize = 200;
 const SEED: u64 = 0x10CA_10C5;
-/// Two loops are one where their code overlaps at least so much: windows that saw no entry name
+/// Two loops are one if their code overlaps by this share: windows without a loop entry show
 /// another header.
 const SAME: f64 = 0.8;
 
 /// Caches: the share of first touches that miss each one, smallest first.
 pub type Misses = [f64; 3];
 
-/// What is known of access instructions from other analyses.
+/// Knowledge about access instructions from other analyses.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// By address of the instruction, whether it stores: of its first touches of lines in windows,
-    /// the share that misses the first-level, second-level and last-level cache, and first touches
-    /// behind that.
+    /// By instruction address and whether the instruction stores: the shares of its first touches
+    /// of lines in windows that miss the first-level, second-level and last-level cache, and the
+    /// number of these first touches.
     pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
-    /// The same of all instructions together.
+    /// The same for all instructions together.
     pub all: Misses,
-    /// By address of the instruction: watched words beside a used word of its line that the same instruction
-    /// touched next, words upwards and downwards, and those that others touched.
+    /// By instruction address, watched words beside a used word: those that the same instruction
+    /// touched next, upwards and downwards, and those that another instruction touched.
     pub neighbours: HashMap<u64, (u64, u64, u64)>,
     /// By address of the instruction, the object and the field that it touches most.
     pub objects: HashMap<u64, (ObjectId, Option<FieldId>)>,
@@ -50,27 +49,27 @@ pub struct Known {
 pub struct Loop {
     /// Address of its header.
     pub header: u64,
-    /// Addresses that windows took for its header.
+    /// Addresses taken as its header in windows.
     pub headers: Vec<u64>,
     /// Number of the loop around it.
     pub around: Option<usize>,
     /// Lowest and highest address of an instruction.
     pub span: (u64, u64),
-    /// Frame that names function, file and line, in the user's own code where the path has some.
+    /// Frame with function, file and line, in the user's own code if the path has some.
     pub frame: Option<FrameId>,
     /// Line of the loop in the file of `frame`.
     pub line: Option<u32>,
     /// Calling context of the header in the window that shows most of it.
     pub stack: StackId,
-    /// Windows that show it.
+    /// Windows with the loop.
     pub windows: u64,
     /// Samples in it.
     pub samples: u64,
-    /// Share of its time in the kernel; `None` where that is not known.
+    /// Share of its time in the kernel; `None` if unknown.
     pub kernel: Option<Estimate>,
     /// Share of the targets' CPU time in user mode.
     pub share: Estimate,
-    /// Iterations in all windows, and what they executed.
+    /// Iterations in all windows, and their executions.
     pub iterations: f64,
     /// Instructions of an iteration.
     pub instructions: f64,
@@ -78,7 +77,7 @@ pub struct Loop {
     pub speed: Option<(Estimate, Estimate)>,
     /// Cycles of an iteration with all lines in the first-level cache; `None` where not known.
     pub core: Option<Estimate>,
-    /// What limits the loop then, by the cycles that it would save.
+    /// The limit of the core, by saved cycles.
     pub bound_by: Option<(String, f64)>,
     /// What an iteration needs at least; `None` where no window was asked.
     pub needs: Option<Needs>,
@@ -99,7 +98,7 @@ pub struct Needs {
     pub chain: Estimate,
     /// Of the busiest unit alone.
     pub throughput: Estimate,
-    /// That unit, as `bound_by` calls it.
+    /// The unit, in the form of `bound_by`.
     pub unit: String,
     /// Branches of an iteration that the model's predictor does not foresee.
     pub mispredicted: Estimate,
@@ -127,26 +126,26 @@ pub struct Access {
     pub lines: f64,
     /// Pages touched first, by execution.
     pub pages: f64,
-    /// The step that occurs most often, and its share.
+    /// The most frequent step, and its share.
     pub stride: Option<i64>,
     /// Share of the steps.
     pub stride_share: f64,
     /// The step between runs that most windows show.
     pub outer_stride: Option<i64>,
-    /// Windows or watches that show that step.
+    /// Windows or watches with this step.
     pub outer_windows: u64,
     /// What the address is made of.
     pub dependence: Dependence,
     /// Least and greatest value, and how many windows show values.
     pub values: Option<(i64, i64, u64)>,
-    /// Lines of the windows with most of them: how many, and the sets of two caches that they fall on.
+    /// Lines of the windows with most of them: their number, and the sets of two caches.
     pub sets: (u64, [u64; 2]),
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
-    /// Share of first touches that misses each cache, and the first touches behind that.
+    /// Share of first touches that misses each cache, and the number of first touches.
     pub misses: (Misses, u64),
-    /// Where runs are short and far from each other, the part of the lines that begin a run:
-    /// hardware does not foresee these.
+    /// For short, distant runs, the part of the lines at the start of a run, which hardware does
+    /// not foresee.
     pub restarts: f64,
     /// Lines of it are stored to in the loop, by this instruction or another.
     pub dirties: bool,
@@ -241,7 +240,7 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         .iter()
         .map(|(key, seen)| joined_access(profile, contexts, known, *key, seen, iterations))
         .collect();
-    // A store that walks the same way without lines of its own stores to those of another access.
+    // A store along another access's walk, without lines of its own, stores to that access's lines.
     let followers: Vec<(Option<i64>, f64)> =
         accesses.iter().filter(|access| access.dirties).map(|access| (access.stride, access.lines)).collect();
     for access in accesses.iter_mut().filter(|access| access.stride.is_some()) {
@@ -415,11 +414,10 @@ fn neighbour((up, down, others): (u64, u64, u64), stride: Option<i64>, bytes: u3
     })
 }
 
-/// The step from run to run of an instruction that walks across lines, by the columns in which
-/// windows met it: where rows follow each other without a gap, the address modulo the row is the
-/// place in the row. Only a distance of one element between columns says that the loop around goes
-/// along the row; arrays of other callers lie further apart. The step, and the columns that were
-/// met.
+/// The step from run to run of an instruction that walks across lines, by the columns seen in
+/// windows: in rows without gaps, the address modulo the row length is the place in the row. Only a
+/// distance of one element between columns proves an outer loop along the row; arrays of other
+/// callers lie farther apart. Returns the step and the columns.
 fn columns(seen: &[(&SeenLoop, &locality_model::LoopAccess)], stride: i64, bytes: u32) -> Option<(i64, u64)> {
     /// Columns that must have been met.
     const FEWEST: usize = 3;
@@ -441,12 +439,12 @@ pub(crate) fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The part of an access's lines that begin a run, where runs are short and each begins far from the end
-/// of the one before.
+/// The share of an access's lines that begin a run, where runs are short and each begins far from
+/// the end of the previous run.
 fn restarts(access: &Access, trips: Option<u64>) -> f64 {
     /// Bytes from one run to the next over which hardware does not foresee lines: a page.
     const FAR: i64 = 4096;
-    /// Lines of a run from which its beginning no longer matters.
+    /// Lines of a run from which its start no longer matters.
     const LONG: f64 = 128.0;
     let along =
         access.stride.filter(|step| *step != 0 && step.saturating_abs() < 64 && access.stride_share >= 0.5);
@@ -464,7 +462,7 @@ struct Part {
     core: f64,
 }
 
-/// A sample with the loop that it lies in and what its window shows of all loops.
+/// A sample with its loop and its window's view of all loops.
 #[derive(Default)]
 struct Here {
     weight: f64,
@@ -573,8 +571,8 @@ pub(crate) fn estimate(value: f64, draws: &mut [f64], n: u64) -> Estimate {
     Estimate { value, low: at(0.025).min(value), high: at(0.975).max(value), n }
 }
 
-/// For each loop: time of all samples, of those in the loop, iterations, core cycles, and time of
-/// those in the loop whose windows show loops: iterations are known of these only.
+/// For each loop: time of all samples, of samples in the loop, iterations, core cycles, and time of
+/// samples in the loop whose windows show loops, the only ones with known iterations.
 fn sums(
     heres: &[Here],
     loops: usize,

@@ -3,7 +3,7 @@
 use locality_estimate::calling_context::{Contexts, is_toolchain};
 use locality_model::{Frame, FrameId, Module, Profile, StackId};
 
-/// Sources that a user did not write: those of installed packages.
+/// Sources outside of the user's code: those of installed packages.
 const OTHERS: [&str; 5] =
     ["/.cargo/registry/", "/.cargo/git/", "/site-packages/", "/go/pkg/mod/", "/usr/share/"];
 
@@ -24,7 +24,7 @@ fn frames(contexts: &Contexts, stack: StackId) -> &[FrameId] {
     contexts.of(stack).map_or(&[], |context| contexts.frames(context))
 }
 
-/// The innermost frame of the user's own code; the innermost one where there is none.
+/// The innermost frame of the user's own code, else the innermost one.
 pub(crate) fn own(profile: &Profile, contexts: &Contexts, stack: StackId) -> Option<FrameId> {
     let frames = frames(contexts, stack);
     frames.iter().copied().find(|id| is_own(profile, *id)).or_else(|| frames.first().copied())
@@ -39,7 +39,7 @@ pub(crate) fn of_loop(
     header: StackId,
     latch: StackId,
 ) -> (Option<FrameId>, Option<u32>) {
-    // Frames of one piece of machine code: inlined ones, and the function around them.
+    // Frames of one instruction's machine code: inlined functions, and the surrounding function.
     let piece = |stack: StackId| {
         let all = frames(contexts, stack);
         let inlined = |id: &FrameId| frame(profile, *id).is_some_and(|(frame, _)| frame.inlined);

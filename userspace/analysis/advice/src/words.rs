@@ -1,4 +1,4 @@
-//! Sentences of advice: plain, with the numbers that they rest on.
+//! Sentences of advice: plain, with their numbers.
 
 use locality_estimate::calling_context::base_name;
 use locality_estimate::interval_estimate::Estimate;

@@ -23,7 +23,7 @@ pub mod curve;
 pub mod print;
 pub mod reports;
 
-/// First edge of RDX's bins; below it all is one bin.
+/// First edge of RDX's bins; everything below it is one bin.
 pub const RDX_FIRST: u64 = 4 << 10;
 /// Start of RDX's last bin.
 const RDX_LAST: u64 = 1 << 30;
@@ -56,7 +56,7 @@ pub fn of(a: &Distances, b: &Distances) -> Option<Similarity> {
     let rdx: Vec<u64> = log2.iter().copied().filter(|edge| (RDX_FIRST..=RDX_LAST).contains(edge)).collect();
     let (log2_told, rdx_told) = (told(&log2), told(&rdx));
     let rdx_bins = (fractions(a, &rdx_told), fractions(b, &rdx_told));
-    // Without the edge at 4K itself the first bin that lies above it is the first long one.
+    // Without the edge at 4K the first bin above it is the first long one.
     let long = |bins: &[f64]| bins.get(1..).unwrap_or_default().to_vec();
     Some(Similarity {
         s: equation_1(&rdx_bins.0, &rdx_bins.1),

@@ -1,4 +1,4 @@
-//! A comparison for people and for programs. Not here: which reports, and where they lie.
+//! A comparison for people and for programs. Not here: choice and place of the reports.
 
 use locality_report::schema::comparison::{
     self as schema, GranuleComparison, MissRatios, Part as PartPage, Worst,

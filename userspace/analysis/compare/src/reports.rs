@@ -40,11 +40,11 @@ struct Histogram {
 /// [`Unfit::Granules`] and [`Unfit::Nothing`], which speak of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// No report, or of another schema; what it says it is.
+    /// No report, or of another schema, with its own name for it.
     Schema(Option<String>),
     /// The report itself says why it is empty, or has no reuses.
     Empty(Option<String>),
-    /// A part is not as the schema has it: where, and what is wrong.
+    /// A part violates the schema: place and fault.
     Damaged(String, String),
     /// No granularity in common: those of A and of B.
     Granules(Vec<u64>, Vec<u64>),
@@ -107,14 +107,14 @@ pub struct Row {
 /// Two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// By granularity, ascending; something in them is comparable.
+    /// By granularity, ascending, with something comparable.
     pub rows: Vec<Row>,
-    /// Granularities that only one of the reports has.
+    /// Granularities of one report only.
     pub unmatched: Vec<u64>,
 }
 
 impl Unfit {
-    /// Why bytes are no report; `None` where they are no JSON at all.
+    /// Why bytes are no report; `None` for bytes that are no JSON.
     pub fn of(unreadable: Unreadable) -> Result<Self, serde_json::Error> {
         match unreadable {
             Unreadable::NotJson(error) => Err(error),
@@ -201,7 +201,7 @@ fn curve_of(stack: &Histogram, cold_fraction: f64, bytes: u64) -> Option<Curve> 
 /// Compares two reports.
 ///
 /// # Errors
-/// No granularity in common, or nothing comparable at those in common.
+/// No common granularity, or nothing comparable at the common ones.
 pub fn compare(a: &Report, b: &Report) -> Result<Comparison, Unfit> {
     let list = |report: &Report| report.grains.keys().copied().collect::<Vec<u64>>();
     let mut rows = Vec::new();

@@ -1,16 +1,16 @@
 //! Accesses per nanosecond along a run, and what follows from them: how many accesses a sample
 //! stands for, how many lie between two moments.
 //!
-//! A sample's rate is the one of its window. Between samples of a process the rate is taken to
-//! change evenly (trapezoid over CPU time) between means over neighbouring samples,
-//! whichever of its threads ran; only up to [`LOCAL_NS`] after a sample is it that sample's, or
-//! [`BRIEF_NS`] where the timing model alone tells it. What lies behind a sample beyond that goes
-//! by the means of the others: a phase of a millisecond that it fell in says nothing of the tenth
-//! of a second behind it. CPU time along a run is the sum of the samples' periods.
+//! A sample has the rate of its window. Between samples of a process, for any of its threads, the
+//! rate changes evenly (trapezoid over CPU time) between means over neighbouring samples. Only up
+//! to [`LOCAL_NS`] after a sample its own rate holds, or [`BRIEF_NS`] for a rate of the timing
+//! model alone. Beyond that the means of the others hold: a phase of a millisecond around a sample
+//! says nothing about the tenth of a second after it. CPU time along a run is the sum of the
+//! samples' periods.
 //!
 //! A sample without a rate borrows the median of the samples of its process with the same stack
-//! (three at least), else of its process, else of all; where no rate is known at all a nanosecond
-//! counts as one access and [`Rates::unit`] says so.
+//! (three at least), else of its process, else of all. Without any rate a nanosecond counts as one
+//! access, and [`Rates::unit`] says so.
 //!
 //! Sources of error: what the rates' own intervals say, and more between samples than at them; a
 //! thread that ran for less than a period between two samples is not seen; wall time within a
@@ -25,18 +25,18 @@ use locality_model::{Profile, Sample};
 const ENOUGH: usize = 3;
 /// Width of a 95 % interval of the normal distribution in standard deviations.
 const WIDTH: f64 = 2.0 * 1.959_964;
-/// Neighbours to each side that a mean along a run is taken over, of so many samples at least one;
-/// samples are tens of milliseconds apart, programs change their work within them, and the rate
-/// halfway between two says nothing of that between them.
+/// Neighbours to each side in a mean along a run, of a least number of samples. Samples are tens of
+/// milliseconds apart, and programs change their work within them. The rate halfway between two
+/// samples says nothing about the time between them.
 const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
-/// CPU time for which the rate at a sample is that of what follows: its readings span as much.
+/// CPU time after a sample with the sample's own rate: its readings span as much.
 const LOCAL_NS: f64 = 1.5e6;
-/// The same where the timing model alone tells it: the earliest first reading is that long after
-/// the sample (`PERIODS_NS` of the tracer's `capture/metering.rs`), and where the thread is at
-/// other work by then, only the model is left.
+/// The same for the timing model alone: the earliest first reading comes this long after the sample
+/// (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`), and if the thread is at other
+/// work by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
-/// Error of a rate that says nothing of it, or that was borrowed: log standard deviation.
+/// Error of a rate without an interval, or of a borrowed rate: log standard deviation.
 const UNSURE: f64 = 0.2;
 
 /// Share of CPU time from which the report doubts all distances.
@@ -44,7 +44,7 @@ const MOSTLY: f64 = 0.5;
 
 /// Source of rates of samples of which no reading tells: a timing model's.
 pub const MODELLED: &str = "timing model";
-/// The same in processes in which nothing was measured.
+/// The same in processes without measured rates.
 pub const UNSCALED: &str = "unscaled timing model";
 
 /// What distances are counted in.
@@ -88,7 +88,7 @@ pub struct Rates {
     sources: Vec<(String, f64)>,
     lines: BTreeMap<u32, Line>,
     pids: Vec<u32>,
-    /// Of each sample, its place in its process' line.
+    /// Of each sample, its index in its process's line.
     places: Vec<usize>,
 }
 
@@ -158,7 +158,7 @@ impl Rates {
         rates
     }
 
-    /// One rate for all, the mean of the samples': what a tool without local rates would use.
+    /// One rate for all, the mean of the samples' rates: the choice of a tool without local rates.
     pub fn global(mut self, profile: &Profile) -> Self {
         let periods = || profile.samples.iter().map(|sample| sample.period_ns as f64);
         let cpu: f64 = periods().sum();
@@ -170,8 +170,8 @@ impl Rates {
         self
     }
 
-    /// By which factor all distances in accesses may be wrong, up or down, where hardly any rate
-    /// was measured.
+    /// Possible factor of error of all distances in accesses, up or down, if hardly any rate was
+    /// measured.
     pub fn doubt(&self) -> Option<f64> {
         let modelled = self.sources.iter().position(|(source, _)| source == UNSCALED)?;
         let sigmas = self.locals.iter().filter(|local| local.source == modelled).map(|local| local.sigma);
@@ -200,12 +200,12 @@ impl Rates {
         })
     }
 
-    /// Accesses per CPU nanosecond of a sample's process between two moments behind it.
+    /// Accesses per CPU nanosecond of a sample's process between two moments after it.
     pub fn between(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
         self.behind(sample, from_ns, until_ns).0
     }
 
-    /// Accesses of a sample's process between two moments behind it, as [`Rates::between`] counts them.
+    /// Accesses of a sample's process between two moments after it, as [`Rates::between`] counts them.
     pub fn accesses_behind(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
         let (rate, cpu_ns) = self.behind(sample, from_ns, until_ns);
         rate * cpu_ns
@@ -296,7 +296,7 @@ impl Line {
         let Range { start, end } = self.around(place);
         let last = self.points.len().saturating_sub(1);
         let mut sum = 0.0;
-        // From the point before the first mean that has it to the point behind the last.
+        // From the point before the first mean that has it to the point after the last.
         for point in start.saturating_sub(1)..end.min(last) {
             let (first, next) = (time(point), time(point + 1));
             let (from, until) = (from_ns.max(first), until_ns.min(next));
@@ -306,7 +306,7 @@ impl Line {
                 sum += (cpu(until) - cpu(from)) * (own(point) * (1.0 - middle) + own(point + 1) * middle);
             }
         }
-        // Before the first point and behind the last their means go on.
+        // Before the first point and after the last their means go on.
         let (before, behind) = (until_ns.min(time(0)), from_ns.max(time(last)));
         sum += (cpu(before) - cpu(from_ns.min(before))) * own(0);
         sum + (cpu(until_ns.max(behind)) - cpu(behind)) * own(last)

@@ -7,7 +7,7 @@
 //! iterator counts for the line that asked for it.
 //!
 //! Limits: what belongs to the toolchain is guessed from paths ([`is_toolchain`]); frames that have
-//! no name, not even by where their function starts, are told apart by module address only.
+//! no name, not even by where their function starts, are distinguished by module address only.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -35,7 +35,8 @@ const FRAMES_LACKING: &str = "the profile lacks frames of this stack";
 pub struct Place {
     /// The frame that names function, file and line; `None` where the stack is empty.
     pub frame: Option<FrameId>,
-    /// The library function that made the access for it ("memcpy"), if it was not that frame's own function.
+    /// The library function that made the access for the frame ("memcpy"), if not the frame's own
+    /// function.
     pub via: Option<String>,
 }
 
@@ -51,7 +52,7 @@ pub struct Contexts {
     places: Vec<Place>,
 }
 
-/// What makes two frames the same.
+/// Identity of a frame.
 #[derive(PartialEq, Eq, Hash)]
 enum Key<'a> {
     Source(Option<&'a str>, &'a str, u32),
@@ -122,7 +123,7 @@ impl Contexts {
         self.place_of.get(context.0 as usize).copied().unwrap_or(PlaceId(u32::MAX))
     }
 
-    /// A place by its id; the empty one for an id that came from elsewhere.
+    /// A place by its id; the empty place for a foreign id.
     pub fn place(&self, id: PlaceId) -> Place {
         self.places.get(id.0 as usize).cloned().unwrap_or_default()
     }
@@ -132,9 +133,9 @@ impl Contexts {
         self.places.len()
     }
 
-    /// Deepest frame that two contexts share, counted from the root: how many outer frames are
-    /// equal, and the frame where they part. That is the first unequal one if it is the same
-    /// function at two lines, else the last equal one.
+    /// Deepest common frame of two contexts, counted from the root: the number of equal outer
+    /// frames, and the frame of divergence. That frame is the first unequal one if the function is
+    /// equal and the line is not, else the last equal one.
     pub fn common_ancestor(&self, profile: &Profile, a: ContextId, b: ContextId) -> (usize, Option<FrameId>) {
         let (a, b) = (self.frames(a), self.frames(b));
         let equal = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -168,7 +169,7 @@ impl<T: Clone + Eq + Hash> Interner<T> {
     }
 }
 
-/// For each frame, the first one that means the same.
+/// For each frame, the first equal one.
 fn canonical_frames(profile: &Profile) -> Vec<FrameId> {
     let mut first = HashMap::new();
     let ids = (0..).map(FrameId).zip(&profile.frames);
@@ -206,7 +207,7 @@ fn module_of<'a>(profile: &'a Profile, frame: &Frame) -> Option<&'a Module> {
     frame.module.and_then(|module| profile.modules.get(module.0 as usize))
 }
 
-/// The function's name, else the module that it lies in, else the address.
+/// The function's name, else its module, else the address.
 pub fn function_name(profile: &Profile, frame: &Frame) -> String {
     match (&frame.function, module_of(profile, frame)) {
         (Some(function), _) => function.clone(),

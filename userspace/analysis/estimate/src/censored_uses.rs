@@ -5,9 +5,9 @@
 //! was watched; the use of a sample without a window only by its watch. A sample whose use nobody
 //! followed is a subject too (seen to 0): its weight counts for its context.
 //!
-//! Weight: w = ρ · period · granules / uses of the sample, where an access that spans several
-//! granules is drawn once by word: at 8 bytes it stands for all its words, at lines for its words
-//! over those in the drawn line.
+//! Weight: w = ρ · period · granules / uses of the sample. An access across several granules is
+//! drawn once by word: at 8 bytes it represents all its words, at lines its words divided by those
+//! in the drawn line.
 //!
 //! A line's outcome is the window's, else that of the watched words of the line, the use's own and
 //! companions: reused at the first trap, and not seen again as long as the last of them was
@@ -41,7 +41,7 @@ const CODE_LINE: u64 = 64;
 /// window then counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exit {
-    /// Distance to the reuse, else the last distance at which there was none.
+    /// Distance to the reuse, else the last distance without one.
     pub at: u64,
     /// Whether it was touched again.
     pub reused: bool,
@@ -53,12 +53,12 @@ pub struct Followed {
     /// How far, counted from the use.
     pub exit: Exit,
     /// Reused after more than the first and at most the second, where the clock tells only about
-    /// where (module `interval`).
+    /// where (module `interval_censoring`).
     pub within: Option<(u64, u64)>,
     /// What the clock said of a reuse in an interval.
     pub measured: Option<Measured>,
-    /// Accesses were counted, by hardware counters, or by registers, where clock and rate only say
-    /// which of several numbers it is.
+    /// Accesses were counted by hardware counters, or by registers, with clock and rate only
+    /// choosing among several numbers.
     pub counted: bool,
     /// It watched a part of the granule only, which may have been touched elsewhere before.
     pub part: bool,
@@ -74,7 +74,7 @@ pub struct Followed {
     pub to_the_end: bool,
 }
 
-/// A use and what became of it.
+/// A use and its fate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Subject {
     /// Index of the sample; uses of one sample are alike.
@@ -87,11 +87,11 @@ pub struct Subject {
     pub time_ns: u64,
     /// Calling context of the use.
     pub context: ContextId,
-    /// Calling context of the reuse, where there was one.
+    /// Calling context of the reuse, if observed.
     pub reuse_context: Option<ContextId>,
-    /// Touches of granules that it stands for.
+    /// Touches of granules represented.
     pub weight: f64,
-    /// What the window showed; nothing without one.
+    /// The window's view; empty without a window.
     pub shown: Exit,
     /// What a watch saw.
     pub followed: Option<Followed>,
@@ -111,7 +111,7 @@ impl Subject {
         }
     }
 
-    /// Inverse-probability weight of the reuse that was seen, 0 without one.
+    /// Inverse-probability weight of an observed reuse, 0 without one.
     pub fn horvitz_thompson(&self) -> f64 {
         match (self.shown.reused, self.followed) {
             (true, _) => self.weight,
@@ -126,7 +126,7 @@ impl Subject {
 /// The subjects at one size of granule, in the order of samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Subjects {
-    /// All of them.
+    /// All subjects.
     pub all: Vec<Subject>,
     /// Uses or watches that were left out because the profile has impossible values for them.
     pub unusable: u64,
@@ -179,7 +179,7 @@ impl Subjects {
         found
     }
 
-    /// Takes one in; its index.
+    /// Adds a subject; returns its index.
     fn add(&mut self, subject: Option<Subject>) -> Option<usize> {
         let usable = subject.filter(|subject| subject.weight > 0.0 && subject.weight.is_finite());
         match usable {
@@ -280,7 +280,7 @@ impl Maker<'_> {
         let stack =
             watch.and_then(|watch| watch.1.use_touch).map_or(sample.stack, |touch: Touch| touch.stack);
         let address = watch.map_or(access.address, |watch| watch.1.address.max(access.address));
-        // A watch that waited for its use in vain saw nothing.
+        // A watch without its use observed nothing.
         let began = watch.filter(|watch| watch.1.use_touch.is_some() || is_reused(watch.1));
         let (mut followed, mut reuse_context) = (None, None);
         if let Some((_, watch)) = began {
@@ -317,8 +317,8 @@ impl Maker<'_> {
         let from_ns = watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns.max(watch.armed_ns));
         let (mut within, mut measured, mut counted) = (None, None, false);
         let (at, context) = match watch.outcome {
-            // Counted, not converted: the clock's resolution is not in it, and a rate's error only
-            // where it says which round it was.
+            // Counted, not converted: free of the clock's resolution, and affected by the rate only
+            // in the choice of the round.
             Outcome::Reused { touch, accesses: Some(accesses), .. }
                 if self.rates.unit() == Unit::Accesses =>
             {
@@ -335,8 +335,8 @@ impl Maker<'_> {
                         resolution: resolution_ns * rate,
                         scatter: self.profile.run.distance_scatter_ns.unwrap_or(0) as f64 * rate,
                         code: self.code.of(sample),
-                        // Of another word of the line the first touch is all that was measured, and
-                        // what a window excludes is not believed so far.
+                        // Of another word of the line only the first touch was measured, and the
+                        // window's exclusion is not believed as far.
                         is_warm: watch.address / 8 == word / 8
                             && at > shown.at as f64 + 1.0
                             && is_measured_again(watch, touch),
@@ -371,8 +371,8 @@ impl Maker<'_> {
     }
 }
 
-/// The first reuse that two watches of one line saw decides, else the longer look; and whether that
-/// is the second one.
+/// The earliest reuse seen by two watches of one line decides, else the longer observation; returns
+/// whether that is the second one.
 fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
     let Some(before) = before else { return (next, true) };
     let second = match (before.exit.reused, next.exit.reused) {
@@ -383,7 +383,7 @@ fn earlier(before: Option<Followed>, next: Followed) -> (Followed, bool) {
     if second { (next, true) } else { (before, false) }
 }
 
-/// Whether a watch went on behind a near reuse and measured an interval between later touches by
+/// Whether a watch went on after a near reuse and measured an interval between later touches by
 /// the instructions and the thread of both (`rules::behind_reuse`).
 fn is_measured_again(watch: &Watch, reuse: Touch) -> bool {
     watch.ended_ns > reuse.time_ns && watch.use_touch.is_some_and(|used| used.thread == reuse.thread)
@@ -397,7 +397,7 @@ fn seen(used: &Use, granule: u32) -> Option<Seen> {
     used.seen.iter().find(|(bytes, _)| *bytes == granule).map(|(_, seen)| *seen)
 }
 
-/// How many granules' touches a use stands for whose word was drawn at random among those of its access.
+/// Granules' touches represented by a use whose word was drawn at random among those of its access.
 fn granules(access: &Access, address: u64, granule: u32) -> f64 {
     let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
     let words = (last / 8 - access.address / 8 + 1) as f64;

@@ -1,34 +1,33 @@
-//! Regions of code: code that runs together, as the program's windows show it, and for how long the
-//! program stays there.
+//! Regions of code: code that runs together in the program's windows, and the length of stays in
+//! it.
 //!
-//! A program that takes turns between several kinds of work within milliseconds is on average like
-//! none of them: what fills a cache in one never does in another. Samples are further apart than
-//! that, so time does not tell them apart; the code in their windows does, as Sherwood et al. tell
-//! the phases of a simulation apart by their blocks (2002, ASPLOS, "Automatically characterizing
-//! large scale program behavior", §4). A region grows from the code that is used most and belongs
-//! to none yet: windows that show it are its, then code that is used there for the most part, then
-//! windows that show such code for the most part, and so on. Code of one place in different call
-//! paths is told apart.
+//! A program with several kinds of work in turns of milliseconds is on average like none of them:
+//! data that fills a cache in one never does in another. Samples are further apart, so time does
+//! not separate the kinds. The code in windows does, as Sherwood et al. separate phases of a
+//! simulation by their blocks (2002, ASPLOS, "Automatically characterizing large scale program
+//! behavior", §4). A region grows from the most used code without a region: first the windows that
+//! show this code, then code used mostly in these windows, then windows that show mostly such code,
+//! and so on. Code of one place in different call paths is distinguished.
 //!
-//! How long the program stays is known from windows that show two regions, of which it left one or
-//! the other: with n such departures in `shown` accesses of windows, the geometric mean of what a
-//! stay may be is shown / exp(ψ(n)), where all orders of magnitude were equally likely before.
-//! Without any, a stay is at least as long as what was shown, at most as what the samples of one
-//! region between those of others stand for; all orders of magnitude between are tried.
+//! The length of stays follows from windows that show two regions, hence a departure from one. With
+//! n departures in `shown` accesses of windows, the geometric mean of a possible stay is shown /
+//! exp(ψ(n)), if all orders of magnitude were equally likely before. Without a departure a stay is
+//! at least as long as the shown accesses, and at most as long as the samples of one region between
+//! those of others represent. All orders of magnitude between are tried.
 //!
-//! Sources of error: loops that take turns within a window are one region only if windows are long
-//! enough to show both; stays are taken to be exponential, all of one region alike. Threads that
-//! run at the same time do not take turns, so regions are told in processes of one thread alone.
+//! Sources of error: loops that alternate within a window are one region only if windows are long
+//! enough to show both; stays are taken as exponential, all of one region alike. Threads at the
+//! same time do not take turns, so regions are found in processes of one thread only.
 
 use std::collections::{BTreeMap, HashMap};
 
 use locality_model::{FrameId, Profile};
 
-/// Frames of a call path, innermost first, by which code is told apart.
+/// Frames of a call path, innermost first, by which code is distinguished.
 const FRAMES: usize = 3;
-/// Regions of a process beside that of the rest, at most: those of the code that is used most.
+/// Most regions of a process beside the rest: those of the most used code.
 const MOST: usize = 16;
-/// Times that code and windows are gathered into a region, one after the other.
+/// Alternations of gathering code and windows into a region.
 const ROUNDS: usize = 4;
 
 /// What each sample's window shows.
@@ -51,7 +50,7 @@ impl Code {
                 *uses.entry(frames.get(..FRAMES).unwrap_or(frames)).or_default() += 1;
             }
         }
-        // By samples, so that the order of uses does not matter.
+        // By samples, for independence of the order of uses.
         let mut numbers: HashMap<&[FrameId], usize> = HashMap::new();
         let mut shares = Vec::with_capacity(uses.len());
         for uses in uses {
@@ -82,19 +81,19 @@ impl Code {
 pub struct Regions {
     /// Of each sample, in their order.
     pub of: Vec<usize>,
-    /// By region, accesses for which the program stays on average, at least and at most; 0 for that
-    /// of all samples that are in no region of `fewest`, infinite where there is only one.
+    /// By region, mean accesses of a stay, least and greatest; 0 for samples outside of regions of
+    /// `fewest`, infinite for a single region.
     pub stays: Vec<(f64, f64)>,
 }
 
 impl Regions {
-    /// A program that does one thing only: of so many samples.
+    /// A program with one kind of work, of a number of samples.
     pub fn one(samples: usize) -> Self {
         Self { of: vec![0; samples], stays: vec![(f64::INFINITY, f64::INFINITY)] }
     }
 
-    /// Of one thread's samples in the order of time, each with the accesses that it stands for; of
-    /// at least so many samples each.
+    /// One thread's samples in the order of time, each with its represented accesses; at least a
+    /// given number of samples each.
     pub fn of(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Self {
         let one = Self::one(samples.len());
         if samples.len() < 2 * fewest {
@@ -154,12 +153,12 @@ impl Regions {
 /// What is known of how long the program stays in a region.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stay {
-    /// Accesses that its samples stand for, and how often others came between them.
+    /// Accesses represented by its samples, and number of interruptions by others.
     stands_for: f64,
     runs: f64,
-    /// Accesses that windows show of it.
+    /// Accesses of the region in windows.
     shown: f64,
-    /// Windows that show another one too, each for as many departures as it has on average.
+    /// Windows that show another region too, each with its mean number of departures.
     left: f64,
 }
 
@@ -213,7 +212,7 @@ fn gather(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Vec<Option<us
                     (of_code[number], is_new) = (Some(regions), true);
                 }
             }
-            // The same code would find the same windows.
+            // Equal code would find equal windows.
             if !is_new {
                 break;
             }

@@ -5,9 +5,8 @@
 //!
 //! Sources of error: widths shrink with 1/√n only while the samples go on to be alike.
 
-/// Seconds that are left until the width is reached, when it was `width` after `seconds`: widths go
-/// with 1/√n, and n with time. 0 where it is reached; `None` where nothing is known yet or nothing
-/// would be reached.
+/// Seconds until the width is reached, from a `width` after `seconds`: widths go with 1/√n, and n
+/// with time. 0 if reached; `None` without data, or if unreachable.
 pub fn seconds_left(width: f64, asked: f64, seconds: f64) -> Option<f64> {
     if !(width.is_finite() && width >= 0.0 && asked > 0.0 && seconds > 0.0) {
         return None;

@@ -2,7 +2,7 @@
 //!
 //! | | a reuse counts for | what is not seen |
 //! |---|---|---|
-//! | Kaplan–Meier (default) | its own weight | follows the uses of its context that were seen longer (module `survival`) |
+//! | Kaplan–Meier (default) | its own weight | follows the uses of its context that were seen longer (module `kaplan_meier`) |
 //! | Horvitz–Thompson | w / (p_arm · p_survive) | is in the weights of what was seen; assumes nothing about contexts |
 //! | proportional | all uses of its context since it was armed (RDX §IV.A) | is like the next trap of its context |
 //!
@@ -29,10 +29,10 @@ use crate::interval_censoring::{DistanceDistribution, DistanceDistributions, Int
 use crate::interval_estimate::Distinct;
 use crate::kaplan_meier::{Curves, FEWEST_REUSES, FEWEST_USES, MOST_CURVES, Spell, bin};
 
-/// Windows reach as far as one in so many of those that ended without a reuse does.
+/// Windows reach as far as this fraction of the windows without a reuse.
 const REACHED: usize = 50;
 
-/// How what was seen is extended to what was not.
+/// Extension of the observations to the unobserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Estimator {
     /// Weighted product-limit curves by calling context.
@@ -45,7 +45,7 @@ pub enum Estimator {
 }
 
 impl Estimator {
-    /// All of them, the default first.
+    /// All estimators, the default first.
     pub const ALL: [Self; 3] = [Self::KaplanMeier, Self::HorvitzThompson, Self::Proportional];
 }
 
@@ -136,10 +136,10 @@ pub struct BootstrapReplicate<'a> {
     pub weights: &'a [f64],
     /// Factors of distances that rest on the clock, by sample; missing ones are 1.
     pub clocks: &'a [f64],
-    /// By sample: the share of a reuse's spread that lies before where this draw puts it; missing
-    /// ones are not put anywhere but spread.
+    /// By sample: the share of a reuse's distribution before the draw's position; missing entries
+    /// stay distributed.
     pub picks: &'a [f64],
-    /// The same for all spreads that are guesses.
+    /// The same for all distributions that are guesses.
     pub guess: f64,
 }
 
@@ -172,8 +172,8 @@ impl BootstrapReplicate<'_> {
 }
 
 impl<'a> Study<'a> {
-    /// `stretch_of` tells for each subject the stretch of the run that it belongs to, `horizons` as
-    /// many as there are.
+    /// `stretch_of` gives the stretch of the run for each subject, `horizons` has an entry for each
+    /// stretch.
     pub fn new(subjects: &'a [Subject], stretch_of: Vec<usize>, horizons: Vec<Option<f64>>) -> Self {
         let mut contexts: BTreeMap<ContextId, Evidence> = BTreeMap::new();
         for subject in subjects {
@@ -255,15 +255,15 @@ impl<'a> Study<'a> {
         masses
     }
 
-    /// The curves, and the spells that they were fitted to with the subjects that they belong to.
+    /// The curves, with their spells and subjects.
     fn curves(&self, draw: BootstrapReplicate<'_>) -> (Curves, Vec<(usize, Spell)>) {
         let spells = self.spells(draw);
         (Curves::fit(spells.iter().map(|(_, spell)| spell), self.groups), spells)
     }
 
-    /// Who was under observation from where to where. A watch of a part of a granule says nothing
-    /// of the distances that windows reach: there, the rest of the granule may have been touched.
-    /// It enters beyond them, with the weight that its context has left by then.
+    /// Observation periods. A watch of a part of a granule says nothing about distances within the
+    /// reach of windows, where the rest of the granule may have been touched. It enters beyond
+    /// them, with the weight left in its context by then.
     fn spells(&self, draw: BootstrapReplicate<'_>) -> Vec<(usize, Spell)> {
         let mut spells = Vec::with_capacity(self.subjects.len());
         let left = self.left_at_reach(draw);
@@ -290,8 +290,8 @@ impl<'a> Study<'a> {
         spells
     }
 
-    /// For each group, what windows alone leave unreused at their reach; empty where nothing is
-    /// watched in part.
+    /// For each group, the share that windows alone leave unreused at their reach; empty without
+    /// partial watches.
     fn left_at_reach(&self, draw: BootstrapReplicate<'_>) -> Vec<Left> {
         if self.reach == 0 {
             return Vec::new();
@@ -336,9 +336,9 @@ impl<'a> Study<'a> {
         accesses.map_or(usize::MAX, |accesses| bin(accesses as u64))
     }
 
-    /// What each subject's reuse stands for, 0 where none was seen: the same estimate, shared out
-    /// among what was seen. Weight that follows the pooled curve goes to the reuses of all contexts
-    /// at its distance.
+    /// Weight of each subject's reuse, 0 without one: the same estimate, divided among the
+    /// observations. Weight along the pooled curve goes to the reuses of all contexts at its
+    /// distance.
     pub fn weights(&self, estimator: Estimator) -> Vec<f64> {
         match estimator {
             Estimator::KaplanMeier => self.kaplan_meier_weights(),
@@ -357,7 +357,7 @@ impl<'a> Study<'a> {
 
     fn kaplan_meier_weights(&self) -> Vec<f64> {
         let (curves, spells) = self.curves(BootstrapReplicate::SEEN);
-        // Reused weight by group and bin: what arrives there, and what was seen there.
+        // Reused weight by group and bin: arriving weight, and observed weight.
         let mut arrives: Vec<Vec<f64>> = vec![Vec::new(); self.groups];
         for ((stretch, group), (start, from)) in self.moving(BootstrapReplicate::SEEN) {
             let last = self.horizon(stretch);
@@ -459,8 +459,8 @@ impl<'a> Study<'a> {
         OpenUses(uses)
     }
 
-    /// Scales all stretches to the weight of their uses, so that phases count for what they are; a
-    /// stretch in which nothing was seen is taken to be like the whole.
+    /// Scales all stretches to the weight of their uses, to give phases their share; a stretch
+    /// without observations is taken as the whole.
     fn normalised(
         &self,
         draw: BootstrapReplicate<'_>,
@@ -480,7 +480,7 @@ impl<'a> Study<'a> {
     }
 }
 
-/// What is known of a context. Uses of one sample are alike: they count as one.
+/// Data of a context. Uses of one sample are alike and count as one.
 #[derive(Debug, Default)]
 struct Evidence {
     /// Samples with a use, and with a reuse of one.
@@ -499,7 +499,7 @@ impl Evidence {
         self.weight += subject.weight;
     }
 
-    /// Whether there is enough for a curve of its own.
+    /// Whether the data suffice for a separate curve.
     fn suffices(&self) -> bool {
         self.reused.n >= FEWEST_REUSES || self.samples.n >= FEWEST_USES
     }

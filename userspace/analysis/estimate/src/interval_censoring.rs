@@ -1,22 +1,21 @@
-//! Reuses of which the clock tells only about where they were: they trapped within a few costs of a trap.
+//! Reuses with an imprecise distance by the clock: they trapped within a few costs of a trap.
 //!
-//! A trap costs what the program needs for tens of thousands of accesses; what is taken off a
-//! measured time for it is wrong by a part of that, and caches that the stop left cold make it
-//! longer ([`Measured`]). A distance below [`RESOLUTIONS`] resolutions is therefore an interval,
-//! from what the window showed to the longest that may have been measured so, with the likelihood
-//! of the measured value at each place in it. Where it was is also told by the exact distances of
-//! other uses, whose windows were longer, and by the other measured ones: the nonparametric maximum
-//! likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B 38(3), eq. 3.5–3.7; Efron
-//! 1967 for the censored), by context. Each round spreads a reuse over its interval as its
-//! context's curve has it, and fits the curve to all of them again. It starts from what windows
-//! showed of the context, a little of what they showed of all contexts, and the log-uniform: as
-//! much as the windows left open beyond their ends, a trace elsewhere. It decides alone where no
-//! window tells.
+//! A trap takes the time of tens of thousands of accesses. The correction for it is wrong by a part
+//! of the time, and caches left cold by the stop add to it ([`Measured`]). A distance below
+//! [`RESOLUTIONS`] resolutions is therefore an interval, from the window's end to the longest
+//! possible distance, with the likelihood of the measured value at each place in it. The exact
+//! distances of other uses, with longer windows, and the other intervals give further evidence: the
+//! nonparametric maximum likelihood by self-consistency (Turnbull 1976, J. R. Statist. Soc. B
+//! 38(3), eq. 3.5–3.7; Efron 1967 for the censored), by context. Each round spreads a reuse over
+//! its interval by its context's curve, and fits the curve to all of them again. The start is the
+//! windows' distribution of the context, a little of the windows' distribution of all contexts, and
+//! the log-uniform: as much as the windows left open beyond their ends, a trace elsewhere. The
+//! log-uniform decides alone without windows.
 //!
 //! Sources of error: the likelihood prefers the few places where exact distances were seen to the
 //! many where none was; a start that is too thin is found in [`ROUNDS`] rounds only in part; where
 //! the log-uniform decides, the place is a guess, and intervals take it for one
-//! ([`DistanceDistribution::guess`]); in profiles of before 2026-11-25 a touch behind a reuse that
+//! ([`DistanceDistribution::guess`]); in profiles of before 2026-11-25 a touch after a reuse that
 //! was too late or by another instruction was not measured, and they do not say so.
 
 use std::collections::BTreeMap;
@@ -31,13 +30,14 @@ pub const RESOLUTIONS: f64 = 6.0;
 /// Rounds of self-consistency at most; they end when no spread changes by more than [`STILL`] in all.
 pub const ROUNDS: usize = 40;
 const STILL: f64 = 1e-3;
-/// What windows leave open is at first taken to be spread evenly over so many e-foldings beyond them.
+/// The part left open by windows is at first spread evenly over a number of e-foldings beyond them.
 const FOLDINGS: f64 = 10.0;
 /// How much the start believes other contexts, and squared how much the log-uniform.
 const THIN: f64 = 0.03;
 /// Shares below this are left out in the end.
 const SMALL: f64 = 1e-4;
-/// Ends of intervals are rounded up to so many bins, so that few intervals are distinct.
+/// Ends of intervals are rounded up to a multiple of bins, to limit the number of distinct
+/// intervals.
 const COARSE: usize = 8;
 /// Bins in which measured distances between warm touches are as good as the same.
 const FINE: usize = 2;
@@ -50,15 +50,15 @@ pub struct IntervalCensored {
     pub spell: Spell,
     /// Last bin that is possible.
     pub last: usize,
-    /// What the clock said; nothing: all of the interval is as likely.
+    /// The measured value; without one, all of the interval is equally likely.
     pub measured: Option<Measured>,
 }
 
-/// A measured distance that is known badly: two traps lie in it, less what traps cost on average,
-/// and a stop before it that left caches cold.
+/// An imprecisely measured distance: two traps lie in it, less the mean cost of traps, after a stop
+/// that left caches cold.
 ///
 /// How badly was measured on walks over arrays of known length, with windows, on virtual machines
-/// (docs/accuracy.md has the command). From the stop on (a trap of 16 µs, 0.3 to 44 µs around):
+/// (docs/journal/2026-11.md has the command). From the stop on (a trap of 16 µs, 0.3 to 44 µs around):
 /// four in five were longer than true by 5 % of a trap and 8 %, with a deviation of 15 % of a trap
 /// and 7 %; the others by anything up to two traps. Between warm touches (a trap of 27 µs, 5 to 120
 /// µs around): on average right, with a deviation of at most 3 % of a trap and 5 %, but for up to
@@ -68,7 +68,7 @@ pub struct IntervalCensored {
 ///
 /// Walks are of few instructions. Programs of much code come back to it cold, and traps in it are
 /// later and differ more, by the lines of code that a use needs ([`Measured::code`]): how much was
-/// fitted to distances of real programs against exact ones (docs/accuracy.md).
+/// fitted to distances of real programs against exact ones (docs/journal/2026-11.md).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Distance in accesses.
@@ -78,8 +78,7 @@ pub struct Measured {
     /// Accesses in the time by which single traps differ from what was taken off for them, in the
     /// median; 0: not known.
     pub scatter: f64,
-    /// It is that of a later interval, in which caches are warm again (`is_measured_again` in
-    /// module `subjects`).
+    /// A later interval, with warm caches (`is_measured_again` in module `censored_uses`).
     pub is_warm: bool,
     /// Lines of code for each of 32 uses of a window there, 0 to 1: .03 to .14 in kernels, .27 to
     /// .77 in real programs.
@@ -92,7 +91,7 @@ struct Errors {
     deviation: (f64, f64),
     /// What a line of code for each use adds to both, as a share of a trap.
     by_code: (f64, f64),
-    /// Share of those that are late by anything up to [`STRAGGLE`].
+    /// Share of late ones, by anything up to [`STRAGGLE`].
     stragglers: f64,
 }
 
@@ -106,7 +105,7 @@ const STRAGGLE: f64 = 2.0;
 pub const SIGMAS: f64 = 1.4826;
 
 impl Measured {
-    /// Longest distance that may have been measured so.
+    /// Longest distance compatible with the measurement.
     pub fn longest(self) -> f64 {
         (self.at + self.resolution) * 1.25
     }
@@ -125,7 +124,7 @@ impl Measured {
         (1.0 - stragglers) * core + stragglers * tail
     }
 
-    /// Measured ones that are as good as the same.
+    /// Class of equivalent measurements.
     fn class(self) -> Class {
         let coarse = if self.is_warm { FINE } else { COARSE };
         let resolution = (self.resolution.max(1.0).log2() * 4.0) as i32;
@@ -136,12 +135,12 @@ impl Measured {
 /// Place on the scale, resolution, code, whether warm.
 type Class = (usize, i32, i32, bool);
 
-/// Where a reuse may have been, with what share.
+/// Possible positions of a reuse, with their shares.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DistanceDistribution {
     /// Bins and shares, ascending; shares sum to 1.
     pub shares: Vec<(usize, f64)>,
-    /// Most of it lies where nothing was seen.
+    /// Most of the distribution lies without observations.
     pub guess: bool,
 }
 
@@ -173,8 +172,8 @@ pub struct DistanceDistributions {
 }
 
 impl DistanceDistributions {
-    /// Finds the spreads of reuses, each with its key, from spells that windows `shown` and those
-    /// that were `followed` to a known end.
+    /// Finds the distributions of reuses, each with its key, from spells that windows `shown` and
+    /// those `followed` to a known end.
     pub fn find(
         shown: &[Spell],
         followed: &[Spell],
@@ -283,7 +282,8 @@ fn heard(one: &IntervalCensored) -> Vec<f64> {
     bins(one).map(of).collect()
 }
 
-/// Over the interval in proportion to a density and what was heard; log-uniform where that is 0 everywhere.
+/// Over the interval in proportion to a density and the likelihood; log-uniform if that is 0
+/// everywhere.
 fn spread(
     one: &IntervalCensored,
     heard: &[f64],

@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// An estimate with its 95 % interval and the number of observations behind it.
+/// An estimate with its 95 % interval and its number of observations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Best guess.
@@ -28,7 +28,7 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Observations behind it.
+    /// Number of observations.
     pub n: u64,
 }
 
@@ -37,12 +37,12 @@ const REPLICATES: usize = 400;
 const SEED: u64 = 0x10CA_1177;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// Below this, min and max are all that can be said about a quantile: six values bracket the median
+/// Below this number, a quantile's interval is minimum to maximum: six values bracket the median
 /// with 97 %.
 const FEWEST_FOR_QUANTILES: usize = 6;
 
-/// Horvitz–Thompson weight. `None` for probabilities that no policy can give (a damaged file), so
-/// that one bad row cannot outweigh the rest.
+/// Horvitz–Thompson weight. `None` for impossible probabilities (a damaged file), to limit the
+/// effect of a bad row.
 pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f64> {
     let possible = |p: f64| p > 0.0 && p <= 1.0;
     let weight = period_ns as f64 / (p_arm * p_survive);
@@ -54,11 +54,11 @@ pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f6
 pub struct Counted {
     /// Its weight.
     pub weight: f64,
-    /// The sample that it comes from.
+    /// Index of its sample.
     pub sample: u32,
 }
 
-/// Counts distinct samples that are told in order.
+/// Counts distinct samples that come in order.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Distinct {
     /// Samples counted.
@@ -108,7 +108,7 @@ pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
     values.into_iter().zip(counts).zip(replicates).map(estimate).collect()
 }
 
-/// Share of the observations for which the flag holds. Its n is that of all of them.
+/// Share of the observations with the flag. Its n counts all of them.
 pub fn share_of(members: impl Iterator<Item = (bool, Counted)>) -> Estimate {
     let members: Vec<(usize, Counted)> =
         members.map(|(holds, counted)| (usize::from(holds), counted)).collect();
@@ -138,7 +138,7 @@ pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
     Estimate { value, low, high, n }
 }
 
-/// Which observations come from the same sample.
+/// Groups of observations by sample.
 struct Samples {
     /// By observation, numbered from 0.
     of: Vec<usize>,
@@ -156,7 +156,7 @@ impl Samples {
         Self { of, number: known.len() }
     }
 
-    /// What observations have in common with their samples.
+    /// Association of observations with their samples.
     fn of_each<'a>(&'a self, values: &'a [f64]) -> impl Iterator<Item = f64> + Clone + 'a {
         self.of.iter().map(|sample| values[*sample])
     }

@@ -5,24 +5,24 @@
 //! to the distance to which it was seen. Reuses at a distance come before those that were only seen
 //! up to it.
 //!
-//! A use that was chosen for a watch among k open ones of its window stands, beyond the window, for
-//! the k: it leaves with its weight where the window ends and enters again with w / p_choice
-//! (inverse probability of censoring: Robins & Finkelstein 2000, Biometrics 56(3)). Else windows
-//! with few open uses would outweigh those with many.
+//! A use chosen for a watch among k open ones of its window represents the k beyond the window: it
+//! leaves with its weight at the window's end and enters again with w / p_choice (inverse
+//! probability of censoring: Robins & Finkelstein 2000, Biometrics 56(3)). Otherwise windows with
+//! few open uses would outweigh those with many.
 //!
 //! The sum over contexts is taken by redistribution to the right (Efron 1967, Berkeley Symposium 4,
-//! §7): what was seen stays where it was seen, and the weight of each censored use moves on along
-//! its context's curve. That is the same as the product for one context, and keeps apart what
-//! belongs to which stretch of the run.
+//! §7): observations stay at their place, and the weight of each censored use moves on along its
+//! context's curve. This equals the product for one context, and separates the stretches of the
+//! run.
 //!
-//! Distances are on the fine scale of `convert::scale` (exact below 128, else to 1.6 %).
+//! Distances are on the fine scale of `mrc::scale` (exact below 128, else to 1.6 %).
 
 use locality_mrc::scale;
 
 /// Contexts with reuses in fewer samples and uses in fewer than [`FEWEST_USES`] have no curve of their own.
 pub const FEWEST_REUSES: u64 = 3;
-/// So many samples with uses and without a reuse say something too: that their data is not reused
-/// soon, or never.
+/// Samples with uses and without a reuse are informative too, from this number on: their data are
+/// not reused soon, or never.
 pub const FEWEST_USES: u64 = 12;
 /// Contexts with a curve of their own, the heaviest; the rest share the pooled one.
 pub const MOST_CURVES: usize = 64;
@@ -50,8 +50,8 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Fits curves for `groups` groups; group 0 is given the pooled curve of all, which also serves
-    /// others where nobody of theirs is at risk any more.
+    /// Fits curves for `groups` groups. Group 0 has the pooled curve of all, which also serves
+    /// groups without anybody at risk.
     pub fn fit<'a>(spells: impl Iterator<Item = &'a Spell> + Clone, groups: usize) -> Self {
         let bins = spells.clone().map(|spell| spell.exit + 2).max().unwrap_or(0);
         let groups = groups.max(1);

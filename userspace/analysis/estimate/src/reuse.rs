@@ -2,8 +2,8 @@
 //! the miss-ratio curve and the footprint, each with its interval, for the whole of a profile or
 //! one thread.
 //!
-//! Subjects (`subjects`) are weighed by an estimator (`estimator`), by stretches of the run
-//! (`stretches`), whose time distances the conversion of `convert::phases` turns into stack
+//! Subjects (`censored_uses`) are weighed by an estimator (`estimator`), by stretches of the run
+//! (`run_segments`), whose time distances the conversion of `mrc::phases` turns into stack
 //! distances. A miss ratio is that of a fully associative LRU cache (Mattson et al. 1970).
 //!
 //! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of
@@ -11,7 +11,7 @@
 //! count; the wider of the two. In each draw each rate is wrong by its own error (half of the
 //! variance common to all rates of its source), and reuses in intervals are somewhere in them.
 //! Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples
-//! behind it (module `basis`): of those with a window for distances that windows show, of watches
+//! that it rests on (module `basis`): of those with a window for distances that windows show, of watches
 //! that lasted as long beyond.
 //!
 //! Sources of error: those of the modules named; the intervals know the conversion's own error only
@@ -51,7 +51,7 @@ const FEWEST_EVENTS: f64 = 5.0;
 /// Share of the reuses near an edge between bins from which on that is said.
 const BLURRED: f64 = 0.05;
 const Z: f64 = 1.959_964;
-/// Sizes that every report has, so that reports of different machines can be compared.
+/// Sizes of every report, for comparisons between machines.
 pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 
 /// Reuses with low ≤ distance < high.
@@ -61,7 +61,7 @@ pub struct Bin {
     pub low: u64,
     /// First distance beyond it.
     pub high: u64,
-    /// Share of all reuses; its n counts the reuses seen there.
+    /// Share of all reuses; its n counts the reuses in the bin.
     pub fraction: Estimate,
 }
 
@@ -70,7 +70,7 @@ pub struct Bin {
 pub struct Point {
     /// Capacity.
     pub bytes: u64,
-    /// Level of this machine's caches that has that size, if one has.
+    /// Level of this machine's caches with this size, if any.
     pub level: Option<u8>,
     /// Misses ÷ touches.
     pub ratio: Estimate,
@@ -106,28 +106,28 @@ pub struct Reuse {
     /// Touches of granules in the trace.
     pub touches: f64,
     /// Edges between bins of time distances at which a large share of all reuses lies, and that
-    /// share: the two bins are not told apart.
+    /// share: the two bins are not distinguished.
     pub blurred: Vec<(u64, f64)>,
     /// Widest half of an interval over the bins of the time histogram, as far as more samples make
     /// it narrower.
     widest: f64,
-    /// What another estimator makes of the same.
+    /// Result of another estimator.
     pub cross_check: Option<CrossCheck>,
     /// Which time distance has which stack distance, on average over the run.
     survival: Option<Survival>,
 }
 
-/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; where
-/// it is the one that is reported, the default checks it. It is the estimate alone, without an
-/// interval: few and heavy observations make it vary more than what it checks.
+/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; if
+/// reported itself, the default checks it. The check has no interval: few and heavy observations
+/// make Horvitz–Thompson vary more than the default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossCheck {
-    /// The one that checks.
+    /// The checking estimator.
     pub estimator: Estimator,
-    /// S of the two histograms over log2 bins (module `similarity`).
+    /// S of the two histograms over log2 bins (package `compare`).
     pub s: f64,
-    /// The bin whose shares differ most: its bounds, and the share by the one that checks less the
-    /// reported one.
+    /// The bin with the largest difference: its bounds, and the checking share less the reported
+    /// one.
     pub largest: (u64, u64, f64),
     /// Whether that share lies outside of the interval of the reported one.
     pub outside: bool,
@@ -144,8 +144,8 @@ impl Reuse {
         self.curve.iter().find(|point| point.bytes == bytes)
     }
 
-    /// Holds the miss ratios of caches of so many bytes or more to what is known of the touches that
-    /// can miss there, as a share of all touches. Stack distances stay as they are.
+    /// Limits the miss ratios of caches of at least these bytes to the known share of touches that
+    /// can miss there. Stack distances stay.
     pub fn hold_misses(&mut self, smallest: u64, most: Estimate) {
         for point in self.curve.iter_mut().filter(|point| point.bytes >= smallest) {
             for ratio in [&mut point.ratio, &mut point.sampling] {
@@ -180,7 +180,7 @@ pub fn agree([words, lines]: &mut [Reuse; 2]) {
     words.low = words.low.min(words.value);
 }
 
-/// What one draw gives.
+/// Results of one draw.
 struct Numbers {
     /// Drawn by blocks.
     blocks: bool,
@@ -192,7 +192,7 @@ struct Numbers {
     footprint: f64,
 }
 
-/// Everything that an estimate at one granule rests on.
+/// Input of an estimate at one granule.
 pub struct Case<'a> {
     profile: &'a Profile,
     rates: &'a Rates,
@@ -215,7 +215,7 @@ impl<'a> Case<'a> {
         Self::of_part(profile, contexts, rates, granule, RunPart::Group(group))
     }
 
-    /// Of all threads, or of the uses of one.
+    /// Of all threads, or of one thread's uses.
     pub fn new(
         profile: &'a Profile,
         contexts: &Contexts,
@@ -233,7 +233,7 @@ impl<'a> Case<'a> {
         granule: u32,
         part: RunPart,
     ) -> Self {
-        // One thread's accesses are a part of what its process does around them.
+        // One thread's accesses are a part of its process's around them.
         let code = (!matches!(part, RunPart::Thread(_))).then(|| Code::of(profile));
         let stretches = |most| Stretches::of(profile, rates, code.as_ref(), granule, part, most);
         let (fine, coarse) = (stretches(MOST), stretches(FEW_STRETCHES));
@@ -254,9 +254,9 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// Gives reuses in intervals distances: to those between the same contexts evenly placed shares
-    /// of their spreads, so that together they are where the spreads are. The interval becomes the
-    /// middle 95 % of the spread.
+    /// Assigns distances to interval-censored reuses: reuses between equal contexts get evenly
+    /// spaced quantiles of their distributions, to follow these together. The interval becomes the
+    /// middle 95 % of the distribution.
     fn settle(&mut self) {
         let mut alike: BTreeMap<_, Vec<(usize, &mut Followed)>> = BTreeMap::new();
         for (index, subject) in self.subjects.iter_mut().enumerate() {
@@ -301,7 +301,7 @@ impl<'a> Case<'a> {
         Study::new(&self.subjects, self.subjects.iter().map(of).collect(), ends).spread(&self.spreads)
     }
 
-    /// What each subject's reuse stands for, by that estimator.
+    /// Weight of each subject's reuse by the estimator.
     pub fn weights(&self, estimator: Estimator) -> Vec<f64> {
         self.study(&self.fine, self.fine.ends()).weights(estimator)
     }
@@ -378,7 +378,7 @@ impl<'a> Case<'a> {
         (0..self.profile.samples.len()).filter(of).collect()
     }
 
-    /// Samples with replacement, one by one or in blocks of neighbours, and errors of their rates.
+    /// Samples with replacement, single or in blocks of neighbours, and errors of their rates.
     pub fn draw(
         &self,
         random: &mut fastrand::Rng,
@@ -421,11 +421,10 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Accesses per nanosecond of CPU time over the whole, `None` where no rate is known. The
-    /// interval is that of draws like those for distances: samples one by one and in blocks, each
-    /// rate wrong by its own error, half of whose variance is common to all of its source; the
-    /// deviation of the logarithm, so that it is a factor. Where hardly any rate was measured it is
-    /// the factor of doubt at least.
+    /// Accesses per nanosecond of CPU time over the whole, `None` without rates. The interval comes
+    /// from draws as for distances: samples single and in blocks, and each rate with its own error,
+    /// half of its variance common to its source. The deviation is that of the logarithm, a factor.
+    /// With hardly any measured rate, the interval is at least the factor of doubt.
     pub fn rate(&self) -> Option<Estimate> {
         let samples = self.samples();
         let mean = self.rates.mean();
@@ -481,10 +480,9 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Granules that are in use at a moment of the run, between their first touch and their last,
-    /// in the mean: each access of such a granule stands for the time until its next one. As many
-    /// as were touched in all, if all are used throughout, never more; few where far reuses are
-    /// rare.
+    /// Mean number of granules in use at a moment of the run, between their first and last touch:
+    /// each access of such a granule represents the time until its next one. As many as all touched
+    /// granules if all are used throughout, never more; few if far reuses are rare.
     fn lived(&self, whole: &WeightedHistogram) -> f64 {
         let accesses = self.fine.all.iter().map(|stretch| stretch.accesses).sum::<f64>();
         let middle = |at: usize| (scale::low(at) as f64 + scale::low(at + 1) as f64 - 1.0) / 2.0;
@@ -507,7 +505,7 @@ impl<'a> Case<'a> {
         let survival = in_accesses.then(|| Survival::of(time, touches / mean_touches.max(1.0))).flatten();
         // The time distance of a stack distance.
         let when = |granules: f64| survival.as_ref().map_or(0.0, |survival| survival.fill_time(granules));
-        // Of a share at a distance, with the deviation that something else adds to that of the draws.
+        // Interval of a share at a distance, with an additional deviation.
         let wide = |value: f64, at: f64, n: u64, of: &dyn Fn(&Numbers) -> f64, more: fn(f64) -> f64| {
             let value = if value.is_finite() { value } else { 0.0 };
             let half = basis.deviations(at) * more(deviation(value, draws, of));
@@ -613,7 +611,7 @@ impl<'a> Case<'a> {
         Estimate { low, high, ..of_share }
     }
 
-    /// Powers of two from one granule to the first that only misses cold, this machine's caches,
+    /// Powers of two from one granule to the first with cold misses only, this machine's caches,
     /// and the fixed sizes.
     fn sizes(&self, stack: &Distances) -> Vec<(u64, Option<u8>)> {
         let granule = u64::from(self.granule);
@@ -629,9 +627,9 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Granules that the longest reuses need: those in between and their own; the median of those
-/// within a factor of two of the longest, which by itself is the one whose distance errs most.
-/// Traces of weight that rounding leaves do not count.
+/// Granules required by the longest reuses: those between and their own. The median of reuses
+/// within a factor of two of the longest, whose own distance errs most. Traces of weight from
+/// rounding do not count.
 fn reach(stack: &Distances) -> f64 {
     let least = 1e-6 * stack.touches();
     let bars = stack.bars();

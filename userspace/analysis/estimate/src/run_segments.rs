@@ -1,17 +1,17 @@
 //! A run cut into stretches by region of code and time, and the conversion of their time distances
 //! to stack distances.
 //!
-//! What runs together is told from other work by its code (module `regions`). Behind a use comes
-//! its own region's work for as long as the program stays there, then what the program does on
-//! average around that time ([`Around`]).
+//! Code separates work that runs together from other work (`code_phases`). A use is followed by its
+//! own region's work for the length of a stay, and then by the average work around that time
+//! ([`Around`]).
 //!
-//! `convert::phases` puts a distance into the phase of its reuse and first touches into theirs.
+//! `mrc::phases` puts a distance into the phase of its reuse and first touches into theirs.
 //! Samples are uses: what is known is how long after the use the reuse comes. Read backwards, a use
 //! is a reuse and a last touch a first one, and the granules in between are the same; so the
 //! stretches are handed over in reverse order.
 //!
 //! Sources of error: a stretch has few samples (at least [`FEWEST`]) and shows only the average of
-//! what happened in it; those of `convert::phases`.
+//! what happened in it; those of `mrc::phases`.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +34,9 @@ pub const MOST: usize = 64;
 pub enum RunPart {
     /// All.
     Whole,
-    /// Those of one thread.
+    /// Samples of one thread.
     Thread(ThreadId),
-    /// Those of one group of processes.
+    /// Samples of one group of processes.
     Group(GroupId),
 }
 
@@ -65,8 +65,7 @@ pub struct Stretch {
     pub ended: bool,
     /// Region of code.
     pub region: usize,
-    /// Accesses for which the process stays there on average, at least and at most; infinite where
-    /// it does nothing else.
+    /// Mean accesses of a stay, least and greatest; infinite for a single region.
     pub stays: (f64, f64),
     /// Times of its first and last sample.
     pub span_ns: (u64, u64),
@@ -150,7 +149,7 @@ impl Stretches {
                         }
                     }
                     let (Some(first), Some(last)) = (members.first(), members.last()) else { continue };
-                    // One thread's accesses are a part of what its process does around them.
+                    // One thread's accesses are a part of its process's around them.
                     if matches!(part, RunPart::Thread(_)) {
                         accesses = rates.accesses(first.1, from_ns.unwrap_or(0), last.0).max(accesses);
                     }
@@ -178,7 +177,7 @@ impl Stretches {
         self.all.iter().map(|stretch| stretch.ended.then_some(stretch.left)).collect()
     }
 
-    /// The same for what was reused within the trace.
+    /// The same for weight reused within the trace.
     pub fn trace_ends(&self) -> Vec<Option<f64>> {
         self.all.iter().map(|stretch| Some(stretch.left)).collect()
     }
@@ -204,8 +203,8 @@ impl Stretches {
         self.phases(masses).into_iter().flat_map(of_region).collect()
     }
 
-    /// The stretches of each process and region as phases, the last first, each with what lies
-    /// around it; with nothing where the process does nothing else.
+    /// The stretches of each process and region as phases, the last first, each with its
+    /// surroundings; without surroundings for a single region.
     fn phases(&self, masses: &[WeightedHistogram]) -> Vec<(Vec<Phase>, Vec<Around>)> {
         let mut whole = WeightedHistogram::default();
         masses.iter().for_each(|mass| whole.add(mass));
@@ -245,7 +244,7 @@ impl Part<'_> {
     }
 }
 
-/// What the process does around a stretch: the part of each that lies within its time.
+/// The surroundings of a stretch: each phase's part within its time.
 fn around(stretch: &Stretch, process: &[Part<'_>]) -> Around {
     let (from, to) = stretch.span_ns;
     let (mut mass, mut accesses) = (WeightedHistogram::default(), 0.0);

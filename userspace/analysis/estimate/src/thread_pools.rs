@@ -1,13 +1,13 @@
 //! Call paths of threads that run a parallel region for another thread: below the region stands
 //! only the thread pool's code, and the functions that led to the region stand on the master's stack.
 //!
-//! The master runs the same region, so that samples show the region's callers. A worker's path goes
-//! on with them. Where the region was entered from several places, only what all paths share behind
-//! the region is reported, and the path is cut there. Where no sample met the master in the region, the
-//! worker's path stays as it is.
+//! The master runs the same region, so samples show the region's callers, and a worker's path
+//! continues with them. For a region entered from several places, only the common part of the paths
+//! outside is reported, and the path is cut there. Without a sample of the master in the region,
+//! the worker's path stays.
 //!
-//! Source of error: a region that the trace met from one place and that was entered from another
-//! one too. Not here: pools that hand over queued tasks (threads of C++ and Rust, Java's).
+//! Source of error: a region sampled from one place and entered from another one too. Not here:
+//! pools that hand over queued tasks (threads of C++ and Rust, Java's).
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(crate) const SEVERAL: &str = "a thread of a pool: the parallel loop was ente
 /// The callers of a region, as far as the masters' paths agree.
 struct Callers {
     path: Vec<FrameId>,
-    /// Some path differs from there on.
+    /// Some path differs from this frame on.
     is_cut: bool,
 }
 
@@ -78,7 +78,7 @@ impl<'p> Pools<'p> {
         })
     }
 
-    /// Whether behind the region come only the pool's frames, to the start of a thread.
+    /// Whether outside the region come only the pool's frames, to the start of a thread.
     fn is_worker(&self, path: &[FrameId], at: usize) -> bool {
         let starts = |frame: &FrameId| {
             let function = self.function(*frame);

@@ -4,8 +4,8 @@
 //! computed: copies, sums, shifts, products and what was stored before. So walks have their strides, words
 //! that are stored and loaded again have one address, and what a load brings leads anywhere.
 //!
-//! Where windows showed the steps of an access, and what is computed steps otherwise, the access goes where it
-//! was seen to go: an index that a load brings is often the next one.
+//! An access with other computed steps than in windows takes the windows' step: a loaded index is often
+//! the next one.
 //!
 //! Sources of error: arbitrary values lie nowhere near each other, so lines that two pointers share are two
 //! lines; the rest of what instructions compute is arbitrary as well; a conditional move is made.

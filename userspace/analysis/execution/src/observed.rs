@@ -1,8 +1,8 @@
 //! What windows and stacks of the live process tell: executions of blocks and edges, weighed by time.
 //!
 //! A stop is uniform in CPU time, and a window holds so many instructions, not so much time. Of a window that
-//! takes T and stands for a period P of CPU time, each execution counts P / T times (execution-model study,
-//! 3.1). Unweighed windows would tell where time is spent, not what is executed.
+//! takes T and stands for a period P of CPU time, each execution counts P / T times
+//! (docs/method/execution-model.md). Unweighed windows would tell where time is spent, not what is executed.
 //!
 //! Sources of error: T comes from the rate of the sample; windows whose rate nobody knows have the median of
 //! the others. Transfers that found no room in the profile are missing.

@@ -1,5 +1,5 @@
-//! What advice needs of the other findings: which first touches miss which cache, which object an instruction
-//! touches, and reuses beyond the reach of windows.
+//! Input of advice from the other findings: the caches missed by first touches, the object touched
+//! by an instruction, and reuses beyond the reach of windows.
 //!
 //! Not here: advice itself (`locality_advice`).
 
@@ -41,13 +41,13 @@ pub(crate) fn of(
         }
     }
     if levels.is_empty() {
-        // Nothing is known of what caches hold: all lines may come from memory.
+        // The content of caches is unknown: all lines may come from memory.
         known.all = [1.0; 3];
     }
     Advised::of(profile, contexts, rates, &known, &far(profile))
 }
 
-/// By instruction, the object and the field that it touches most.
+/// By instruction, the object and the field touched most.
 fn objects(profile: &Profile, contexts: &Contexts) -> HashMap<u64, (ObjectId, Option<FieldId>)> {
     let rows = Rows::of(profile, contexts);
     let mut counts: BTreeMap<(u64, ObjectId, Option<FieldId>), u64> = BTreeMap::new();
@@ -77,7 +77,7 @@ fn objects(profile: &Profile, contexts: &Contexts) -> HashMap<u64, (ObjectId, Op
     most.into_iter().map(|(ip, (object, _))| (ip, object)).collect()
 }
 
-/// By instruction: which neighbours of used words the same instruction touched next.
+/// By instruction: neighbours of used words that the instruction touched next.
 fn neighbours(profile: &Profile) -> HashMap<u64, (u64, u64, u64)> {
     let mut found: HashMap<u64, (u64, u64, u64)> = HashMap::new();
     for watch in &profile.watches {

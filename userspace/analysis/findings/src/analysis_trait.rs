@@ -1,21 +1,21 @@
-//! What all analyses have in common: they observe, merge and finish.
+//! The common shape of analyses: observe, merge, finish.
 //!
-//! DESIGN invariant 4: state per thread (or per shard), observe, merge, finish; the finding does
+//! Invariant 4 of ARCHITECTURE.md: state per thread (or per shard), observe, merge, finish; the finding does
 //! not depend on the order of observations or merges. Analyses here keep their observations and
 //! sort them by [`Observed::position`] before they add up floating-point numbers, which makes that
 //! exact and not merely approximate.
 
 /// An observation with a place in the trace.
 pub trait Observed {
-    /// Its index in the profile; no two observations of one kind share it.
+    /// Its index in the profile, unique within a kind of observation.
     fn position(&self) -> u32;
 }
 
 /// One analysis in progress.
 pub trait Analysis {
-    /// What it looks at.
+    /// The observations of the analysis.
     type Observation: Observed;
-    /// What it says in the end.
+    /// The finding.
     type Finding;
     /// Takes one observation.
     fn observe(&mut self, observation: Self::Observation);

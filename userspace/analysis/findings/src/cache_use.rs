@@ -7,8 +7,8 @@
 //! to the access that loaded it and to all functions that called it then. There a simulator sees
 //! every access; here they are estimated:
 //!
-//! 1. Windows show first touches of lines; the chance that one loads its line (`arrivals`).
-//! 2. What the line is used for until it is evicted: windows see that for small caches (`fates`);
+//! 1. Windows show first touches of lines; `arrivals` gives the chance that one loads its line.
+//! 2. What the line is used for until it is evicted: windows see that for small caches (`line_lifetimes`);
 //!    for large ones reuses of words, most of them seen by watchpoints, tell how many are used of a
 //!    line (`Study::shares_used_later`).
 //! 3. Costs per loading instruction and, because each first touch comes with its call path,
@@ -19,7 +19,7 @@
 //! distinct lines as it has, by stretch of the run (`Stretches::fill_times`); each level sees all
 //! accesses.
 //!
-//! Intervals (`spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
+//! Intervals (`access_spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
 //! shares, with the model's own error on average, and Wilson's at Kish's effective number at least;
 //! of means, with one more first touch at least.
 //!
@@ -48,7 +48,7 @@ use access_spread::Spread;
 use fills::Fills;
 use study::{Cost, Study, Sums};
 
-/// Rows of each table, a level, and call paths told of a line.
+/// Rows of each table, a level, and call paths reported of a line.
 pub const ROWS: usize = 100;
 const CONTEXTS: usize = 4;
 /// Rows that load less than a line are left out.
@@ -57,8 +57,7 @@ const FEWEST: f64 = 1.0;
 const DRAWS: usize = 60;
 /// Fewer tell little of how much they differ.
 const FEWEST_DRAWS: usize = 16;
-/// Draws are made for so many first touches and uses in all where that leaves enough of them, so
-/// that a long trace is reported quickly.
+/// First touches and uses in all draws together; fewer draws keep the report of a long trace quick.
 const DRAWN: usize = 400_000;
 const SEED: u64 = 0x10CA_CACE;
 
@@ -69,7 +68,7 @@ pub struct CacheUse {
     pub levels: Vec<LevelUse>,
     /// Touches of lines in the trace.
     pub touches: f64,
-    /// First touches of lines behind it.
+    /// First touches of lines that the numbers rest on.
     pub n: u64,
     /// First touches that the file gives no possible weight or course, beside them.
     pub left_out: u64,
@@ -82,7 +81,7 @@ pub struct LevelUse {
     pub name: String,
     /// Capacity.
     pub bytes: u64,
-    /// Lines loaded, and bytes of them that were not used until their eviction.
+    /// Lines loaded, and bytes unused until their eviction.
     pub costs: Costs,
     /// Share of the bytes loaded that is lost.
     pub lost_share: Estimate,
@@ -92,7 +91,7 @@ pub struct LevelUse {
     pub by_function: Vec<FunctionLoss>,
     /// By data object, the most bytes lost first; empty where nobody looked for objects.
     pub by_object: Vec<ObjectLoss>,
-    /// By call path, which has loads and stores apart; those that load nothing are left out.
+    /// By call path, loads and stores apart; paths without a load of a line are left out.
     pub by_path: Vec<PathLoss>,
     /// By address of the instruction, whether it stores: lines loaded, first touches of lines, and
     /// how many of these were seen.
@@ -111,16 +110,16 @@ pub struct LevelUse {
 pub struct Costs {
     /// Lines loaded.
     pub lines: Estimate,
-    /// Bytes of them that were not used until their eviction: the spatial loss.
+    /// Bytes unused until eviction: the spatial loss.
     pub lost: Estimate,
-    /// Over these lines, the sum of the reciprocals of their accesses.
+    /// Sum of the reciprocals of the lines' accesses.
     pub access_cost: Estimate,
 }
 
-/// What is loaded, and what becomes of it.
+/// Loaded lines and their use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loaded {
-    /// What that costs; its n are the first touches behind all.
+    /// Their cost; its n counts all first touches.
     pub costs: Costs,
     /// Share of all lines loaded at the level.
     pub traffic: Estimate,
@@ -135,13 +134,14 @@ pub struct Loaded {
 /// A line of code that loads lines of cache.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadingLine {
-    /// Its innermost frame; equal frames of all call paths are one.
+    /// Innermost frame; equal frames of all call paths are one.
     pub frame: Option<FrameId>,
     /// Whether it loads or stores; a line of code that does both is two rows.
     pub kind: AccessKind,
-    /// What it loads.
+    /// Loaded lines.
     pub loaded: Loaded,
-    /// The call paths that lose most, and how many there are; `None` for those that the profile lacks.
+    /// The call paths with the largest losses, and the number of paths; `None` for paths that the
+    /// profile lacks.
     pub contexts: Vec<(Option<ContextId>, Loaded)>,
     /// How many there are.
     pub contexts_total: usize,
@@ -149,36 +149,37 @@ pub struct LoadingLine {
     pub objects: Vec<(ObjectId, Option<FieldId>, f64)>,
 }
 
-/// What is lost in a function and in all that it calls.
+/// Loss in a function and in all functions below it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionLoss {
-    /// One of its frames; `None` for the one that stands for the callers that cut call paths lack.
+    /// A frame of the function; `None` for the function that stands for missing callers of cut
+    /// paths.
     pub frame: Option<FrameId>,
-    /// Of lines that it loads itself.
+    /// Of lines loaded by the function's own code.
     pub own: Costs,
-    /// Of lines that are loaded while it is on the stack.
+    /// Of lines loaded while the function is on the stack.
     pub inclusive: Costs,
     /// Share of the bytes lost inclusively in all bytes lost at the level.
     pub share: Estimate,
-    /// Their share in all bytes loaded.
+    /// Share in all bytes loaded.
     pub of_traffic: Estimate,
 }
 
-/// What is loaded by one call path.
+/// Lines loaded by one call path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathLoss {
-    /// The call path; `None` where the profile lacks it.
+    /// The call path; `None` if the profile lacks the path.
     pub context: Option<ContextId>,
     /// Lines loaded.
     pub lines: f64,
-    /// Bytes of them that were not used until their eviction.
+    /// Bytes unused until eviction.
     pub lost: f64,
 }
 
 /// What is loaded of a data object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectLoss {
-    /// The object that stands for all that mean the same; `None` for what no object is known of.
+    /// The object that represents its row; `None` for an unknown object.
     pub object: Option<ObjectId>,
     /// What is loaded.
     pub loaded: Loaded,
@@ -192,8 +193,8 @@ impl LoadingLine {
 }
 
 impl CacheUse {
-    /// From all reuses of words and of lines, in this order. `None` where the profile has no first
-    /// touches, or no rate is known that would tell what fills a cache.
+    /// From all reuses of words and of lines, in this order. `None` for a profile without first
+    /// touches, or without a rate, hence without fill times.
     pub fn of(
         profile: &Profile,
         contexts: &Contexts,
@@ -255,20 +256,20 @@ impl CacheUse {
     }
 }
 
-/// Which first touches of lines in windows miss a cache of some size, by address of the instruction and whether
-/// it stores.
+/// Misses of a cache of some size among first touches of lines in windows, by instruction address and
+/// whether the instruction stores.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FirstTouchMisses {
-    /// First touches in the trace, and the share of them that misses. What few touches say is drawn towards
-    /// [`FirstTouchMisses::all`], as by one more touch.
+    /// First touches in the trace, and the share that misses. One more touch with the share
+    /// [`FirstTouchMisses::all`] is added to each, so that few touches do not decide.
     pub by_instruction: BTreeMap<(u64, bool), (f64, f64)>,
     /// Share of all instructions together.
     pub all: f64,
 }
 
 impl FirstTouchMisses {
-    /// For caches of so many bytes, ascending. `None` where the profile has no first touches, or no rate is
-    /// known that would tell what fills a cache.
+    /// For caches of so many bytes, ascending. `None` for a profile without first touches, or without a
+    /// rate in accesses, which fill times need.
     pub fn of(profile: &Profile, sizes: &[u64]) -> Option<Vec<Self>> {
         let contexts = Contexts::new(profile);
         let rates = Rates::of(profile);
@@ -297,7 +298,7 @@ impl FirstTouchMisses {
     }
 }
 
-/// Other samples, other rates and another model of what fills a cache.
+/// Other samples, other rates and other fill times.
 struct Drawn {
     /// How often each sample is there.
     weights: Vec<f64>,
@@ -450,7 +451,7 @@ struct Parts {
     objects: BTreeMap<(ObjectId, Option<FieldId>), f64>,
 }
 
-/// The rows of a table that are told, the most bytes lost first, and how many more there are.
+/// The rows of a table that are reported, the most bytes lost first, and how many more there are.
 #[derive(Default)]
 struct Ranked {
     rows: Vec<usize>,
@@ -458,7 +459,7 @@ struct Ranked {
 }
 
 impl Ranked {
-    /// Of equals, those with more lines first, else by `tie`.
+    /// Equal rows by number of lines, then by `tie`.
     fn of(costs: &[Cost], tie: impl Fn(usize, usize) -> Ordering) -> Self {
         let mut rows: Vec<usize> = (0..costs.len()).filter(|row| costs[*row].lines >= FEWEST).collect();
         rows.sort_by(|a, b| {

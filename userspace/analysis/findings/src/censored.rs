@@ -1,10 +1,9 @@
-//! Uses that were not followed by a reuse while they could be watched, so that long reuses are not
-//! silently missing.
+//! Uses without an observed reuse while watched, to make long reuses visible.
 //!
-//! Of the watches of one line, the weight of those that trapped and of those that nobody touched
-//! until the trace (or the process) ended is known; Horvitz–Thompson weights of both stand for the
-//! withdrawn ones as well. What was not touched again is dead data, or data whose reuse takes
-//! longer than the rest of the trace.
+//! Of the watches of one line, the weights of the trapped ones and of those untouched until the end
+//! of the trace (or the process) are known; Horvitz–Thompson weights of both represent the
+//! withdrawn ones as well. Untouched data is dead, or its reuse takes longer than the rest of the
+//! trace.
 //!
 //! Sources of error: those of `estimate`; samples near the end of the trace have little time left
 //! for a reuse, so the share falls with longer traces; lines with few survivors have wide
@@ -34,7 +33,7 @@ pub struct UnseenLine {
     pub place: PlaceId,
     /// Share of all watched uses that are made here and not touched again.
     pub weight: Estimate,
-    /// Share of this line's uses that were not touched again. Its n counts watches with a known end.
+    /// Share of this line's uses without another touch. Its n counts watches with a known end.
     pub not_reused: Estimate,
     /// Watches of this line.
     pub watched: u64,

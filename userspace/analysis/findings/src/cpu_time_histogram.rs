@@ -3,7 +3,7 @@
 //!
 //! Bins are log2 from 0, `[0,1) [1,2) [2,4) …` (RDX §V.A starts at 4 K instead, which
 //! hides the short distances). Distances below the resolution of the measurement cannot be
-//! told apart, so those bins are merged into the first. Weights are Horvitz–Thompson (module
+//! distinguished, so those bins are merged into the first. Weights are Horvitz–Thompson (module
 //! `estimate`, with its sources of error); cold misses have no distance and are not in it.
 
 use locality_estimate::interval_estimate::{Counted, Estimate, quantile, share_of, shares};
@@ -16,7 +16,7 @@ use crate::observation::Reuse;
 pub struct Histogram {
     /// Adjacent bins from 0 to the longest distance, empty ones included. Fractions sum to 1.
     pub bins: Vec<Bin>,
-    /// Distances below this are all in the first bin.
+    /// Distances below this are in the first bin.
     pub resolution_ns: u64,
     /// Median over all reuses.
     pub median_ns: Estimate,
@@ -38,7 +38,7 @@ pub const FAR_NS: u64 = 100_000;
 pub struct Bin {
     /// Lowest distance.
     pub low_ns: u64,
-    /// First distance beyond it; the last bin of all ends at `u64::MAX`.
+    /// First distance beyond the bin; the last bin ends at `u64::MAX`.
     pub high_ns: u64,
     /// Share of all reuses.
     pub fraction: Estimate,

@@ -1,4 +1,4 @@
-//! What each group of processes does: its share of CPU time, its misses, and how much of it was seen.
+//! Work of each group of processes: share of CPU time, misses, and how much was observed.
 //!
 //! A group is a kind of process (`locality_model::Group`). Its misses are those that its processes
 //! would have in a cache of their own. Of groups with fewer than [`FEWEST`] windows no miss ratio
@@ -18,7 +18,7 @@ use crate::objects::LINE;
 
 /// Windows from which on miss ratios are given.
 pub const FEWEST: u64 = 30;
-/// Groups that are reported, and those of them with miss ratios, the ones with the most CPU time.
+/// Reported groups, and groups with miss ratios: those with the most CPU time.
 const MOST: usize = 64;
 const WITH_MISSES: usize = 16;
 /// Bootstrap draws of each.
@@ -36,7 +36,7 @@ pub struct Groups {
 /// One group.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Which; `None` for samples whose process was not known.
+    /// The group; `None` for samples of unknown processes.
     pub group: Option<GroupId>,
     /// Share of the sampled CPU time; n counts its samples.
     pub cpu: Estimate,
@@ -46,7 +46,7 @@ pub struct Row {
     pub windows: u64,
     /// How its CPU time was seen.
     pub coverage: Coverage,
-    /// Miss ratios at this machine's caches; `None` where they are not known.
+    /// Miss ratios at this machine's caches; `None` if unknown.
     pub misses: Option<Vec<Point>>,
 }
 

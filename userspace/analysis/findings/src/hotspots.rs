@@ -38,7 +38,7 @@ pub struct Row<T> {
     pub what: T,
     /// Share of all sampled CPU time.
     pub share: Estimate,
-    /// Part of this row's samples whose access reads, in 0 to 1.
+    /// Part of this row's samples with a reading access, 0 to 1.
     pub loads: f64,
     /// Part whose access writes; a read-modify-write counts here and under loads.
     pub stores: f64,

@@ -1,10 +1,10 @@
-//! Everything that is found in one profile, ready to be printed.
+//! All findings of one profile, ready to be printed.
 //!
-//! Not here: any formatting. A profile of one minute takes one to two seconds on two processors,
-//! nearly all of it for intervals.
+//! Not here: formatting. A profile of one minute takes one to two seconds on two processors, nearly
+//! all for intervals.
 //!
-//! Modules stand in the order in which data flows: what was observed, one module for each analysis,
-//! and here all findings together.
+//! Modules stand in the order of data: observations, a module for each analysis, and here all
+//! findings together.
 
 pub mod analysis_trait;
 pub mod observation;
@@ -63,11 +63,11 @@ pub struct Findings {
     pub unseen: Unseen,
     /// Reuse in accesses, stack distances and miss ratios; `None` for a profile without windows.
     pub windowed: Option<Windowed>,
-    /// Data objects that accesses and misses fall on; `None` for a profile that does not know any.
+    /// Data objects of accesses and misses; `None` for a profile without objects.
     pub objects: Option<Objects>,
-    /// Which code loads lines of which little is used; `None` where that is not known.
+    /// Code that loads lines with little use; `None` if unknown.
     pub cache_use: Option<CacheUse>,
-    /// Kinds of processes; `None` for a profile that does not know them.
+    /// Kinds of processes; `None` for a profile without them.
     pub groups: Option<Groups>,
     /// Loops and what to change; `None` for a profile without loops.
     pub advised: Option<Advised>,
@@ -87,15 +87,15 @@ pub struct Windowed {
     pub estimator: Estimator,
     /// The whole, at 8 and 64 bytes.
     pub whole: Vec<Reuse>,
-    /// The same by thread where there are several, the busiest first, [`THREADS`] at most.
+    /// The same by thread for several threads, the busiest first, [`THREADS`] at most.
     pub threads: Vec<(ThreadId, Vec<Reuse>)>,
     /// Threads with samples beside these.
     pub threads_left_out: usize,
-    /// Where the rate comes from, and for which share of CPU time.
+    /// Sources of the rate, with their shares of CPU time.
     pub rates: Vec<(String, f64)>,
     /// Accesses per nanosecond of CPU time; `None` where no rate is known.
     pub mean_rate: Option<Estimate>,
-    /// Factor by which all distances in accesses may be wrong, where no rate was measured.
+    /// Possible factor of error of all distances in accesses, if no rate was measured.
     pub doubt: Option<f64>,
     /// Windows by why they ended, most first.
     pub ends: Vec<(String, u64)>,
@@ -105,10 +105,10 @@ pub struct Windowed {
     pub uses: u64,
     /// … whose reuse no window showed, at 8 bytes.
     pub open: u64,
-    /// Of the uses that a watch saw reused, those that trapped first at the instruction that the
-    /// window showed: how well windows foretell.
+    /// Of the watched uses with a reuse, those with the first trap at the predicted instruction:
+    /// the quality of the prediction.
     pub confirmed: Estimate,
-    /// Of the same uses, those whose distance is counted in accesses, not converted from time
+    /// Of the same uses, those with a distance counted in accesses, not converted from time
     /// ([`Outcome::Reused`]).
     pub counted: Estimate,
 }
@@ -145,7 +145,7 @@ impl Findings {
             (seen, if found.unit == Unit::Accesses { NEAR_ACCESSES } else { resolution_ns })
         };
         found.unusable = observations.unusable;
-        // Each draws its own intervals, which is nearly all of the time that a report takes.
+        // Each draws its own intervals, which takes nearly all of the report's time.
         let windowed = || Windowed::of(profile, &contexts, &rates, cases, estimator);
         let cache_use = || CacheUse::of(profile, &contexts, &rates, cases, estimator);
         let objects = || Objects::of(profile, &contexts, &rates, &lines, estimator);
@@ -251,15 +251,14 @@ impl Windowed {
     }
 }
 
-/// Share of the watches of uses in windows that were reused, so that the use must have trapped before.
+/// Share of the watches of uses in windows with a reuse, hence with an earlier trap of the use.
 fn of_reused(profile: &Profile, has: impl Fn(&Watch) -> bool) -> Estimate {
     let reused = |watch: &&Watch| watch.of_use.is_some() && matches!(watch.outcome, Outcome::Reused { .. });
     let counted = |watch: &Watch| Counted { weight: 1.0, sample: watch.sample.0 };
     share_of(profile.watches.iter().filter(reused).map(|watch| (has(watch), counted(watch))))
 }
 
-/// A part of the findings that a thread of its own is making, or that was made at once because
-/// there could be no thread.
+/// A part of the findings, computed by a thread of its own, or at once if no thread could start.
 enum Part<'scope, T> {
     Begun(ScopedJoinHandle<'scope, T>),
     Made(T),
@@ -273,7 +272,7 @@ impl<'scope, T: Send + 'scope> Part<'scope, T> {
         }
     }
 
-    /// What was made; a panic there is ours.
+    /// The finding; a panic in the thread is passed on.
     fn finish(self) -> T {
         match self {
             Self::Begun(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -291,14 +290,14 @@ fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Fi
 
 /// Time that we cost, in percent of the targets' CPU time plus the time they stood still.
 ///
-/// `None` for targets that used no CPU time that could be read: a share of nothing says nothing.
+/// `None` for targets without readable CPU time, which have no shares.
 pub fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
     let base = profile.run.cpu_ns as f64 + profile.overhead.stop_ns as f64;
     (profile.run.cpu_ns > 0).then(|| ns as f64 / base * 100.0)
 }
 
-/// Why a profile shows no reuse, in a sentence or two; `None` when it shows some. A program that
-/// prints such a report must not exit 0.
+/// Why a profile shows no reuse, in a sentence or two; `None` for a profile with reuses. A program
+/// that prints such a report must not exit 0.
 pub fn why_empty(profile: &Profile) -> Option<String> {
     if profile.samples.is_empty() && profile.partial {
         return Some(

@@ -1,5 +1,5 @@
 //! Which data objects the accesses, the predicted misses and the CPU time fall on: direct
-//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as told by Liu &
+//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as described by Liu &
 //! Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
 //!
 //! Each sampled use has the object of its address and three weights: the accesses that it stands
@@ -7,14 +7,14 @@
 //! access) CPU time. A use misses at a level where the stack distance of its line to the next touch
 //! is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds
 //! the line gone. So a miss is charged to the object of the line, whichever of its two touches is
-//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen is told by
-//! Kaplan–Meier curves (module `survival`) of the uses of the same object at the same line of code;
+//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen follows from
+//! Kaplan–Meier curves (module `kaplan_meier`) of the uses of the same object at the same line of code;
 //! `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the
 //! whole.
 //!
-//! A miss belongs to the line of code that touches again, as far as reuses were seen: an object's
-//! misses are shared out among the lines at which its seen reuses miss, each weighed by what it
-//! stands for (`Study::weights`); where none was seen, among those of its uses.
+//! A miss belongs to the line of code with the next touch, as far as reuses were seen. An object's
+//! misses are divided among the lines of its missing reuses, by weight (`Study::weights`); without
+//! such reuses, among the lines of its uses.
 //!
 //! An object at a line of code has no more misses than windows show it to have lines (module
 //! `first_touches`).
@@ -27,7 +27,7 @@
 //!
 //! Sources of error: an object is that of the access's first byte; the object of an address is what
 //! lay there when it was asked, a moment after the access; the conversion's and the rates' errors
-//! (module `reuse`); a sample's CPU time is told of the access at or after the interrupted
+//! (module `reuse`); a sample's CPU time is charged to the access at or after the interrupted
 //! instruction, though a slow access before it may have taken it; caches are taken as fully
 //! associative, private and LRU.
 
@@ -61,8 +61,7 @@ pub use uses::{DataUse, LEVELS, Locations};
 pub const DRAWS: usize = 40;
 /// Fewer tell little of how much they differ.
 const FEWEST_DRAWS: usize = 16;
-/// Draws are made for this many uses in all where that leaves enough of them, so that a long trace
-/// is reported quickly.
+/// Uses in all draws together; fewer draws keep the report of a long trace quick.
 const DRAWN_USES: usize = 2_000_000;
 const SEED: u64 = 0x0B1E_C75D;
 /// Bytes of a cache line.
@@ -79,27 +78,27 @@ pub struct Level {
     pub miss_ratio: f64,
 }
 
-/// Objects by what falls on them.
+/// Objects by their weight.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Objects {
     /// Cache levels for which misses are predicted, smallest first; none where distances are times.
     pub levels: Vec<Level>,
-    /// Index into [`Objects::levels`] of the level by which rows are ordered: the last one at which
-    /// enough was seen to miss.
+    /// Index into [`Objects::levels`] of the level that orders the rows: the last one with enough
+    /// misses.
     pub ranked_by: Option<usize>,
-    /// Rows, heaviest first: by misses at that level, else by accesses.
+    /// Rows, heaviest first: by misses at this level, else by accesses.
     pub rows: Vec<Row>,
     /// Share of the accesses whose object was not looked for or is not known at all.
     pub unknown: Estimate,
-    /// Which object displaces which, heaviest first.
+    /// Displacements between objects, heaviest first.
     pub conflicts: Vec<Conflict>,
     /// Weights by calling context, whatever the objects: what attribution without addresses starts from.
     pub stacks: Vec<StackWeight>,
-    /// Uses behind it.
+    /// Uses that the numbers rest on.
     pub n: u64,
 }
 
-/// What falls on one calling context.
+/// Weights of one calling context.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StackWeight {
     /// The context.
@@ -113,7 +112,7 @@ pub struct StackWeight {
 /// One object.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
-    /// One of the objects that it stands for.
+    /// An object of the row.
     pub object: Option<ObjectId>,
     /// Size of the largest.
     pub bytes: Option<u64>,
@@ -127,7 +126,7 @@ pub struct Row {
     pub miss_share: Vec<Estimate>,
     /// Predicted misses ÷ touches of its lines, by level.
     pub miss_ratio: Vec<f64>,
-    /// Shares of its accesses that load and that store.
+    /// Shares of loads and of stores in its accesses.
     pub loads: f64,
     /// …
     pub stores: f64,
@@ -144,7 +143,7 @@ pub struct Row {
 pub struct Line {
     /// Where.
     pub place: PlaceId,
-    /// What most of its accesses do.
+    /// The most frequent kind of access.
     pub kind: AccessKind,
     /// Share of all accesses of the trace.
     pub access_share: Estimate,
@@ -157,7 +156,7 @@ pub struct Line {
 /// A part of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldUse {
-    /// One of the fields that it stands for.
+    /// A field of the row.
     pub field: FieldId,
     /// The structure whose layout matters.
     pub record: Option<RecordId>,
@@ -237,8 +236,8 @@ pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
     levels
 }
 
-/// The subjects with object × line of code in place of their calling contexts, so that curves are
-/// those of the object there.
+/// The subjects with object × line of code in place of their calling contexts, to have curves by
+/// object and line.
 struct ByObject {
     subjects: Vec<locality_estimate::censored_uses::Subject>,
     stretch_of: Vec<usize>,
@@ -262,7 +261,7 @@ impl ByObject {
         Self { stretch_of: subjects.iter().map(|subject| of(subject.sample as usize)).collect(), subjects }
     }
 
-    /// By subject and level, what a seen reuse stands for where its distance misses.
+    /// By subject and level, the weight of a seen reuse with a missing distance.
     fn missed(&self, weights: &[f64], limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
         let mut missed = Vec::with_capacity(weights.len() * limits.len());
         for ((subject, stretch), weight) in self.subjects.iter().zip(&self.stretch_of).zip(weights) {
@@ -276,8 +275,8 @@ impl ByObject {
         missed
     }
 
-    /// Widens the intervals of miss shares to what bootstrap draws show: other samples, other
-    /// rates, other curves.
+    /// Widens the intervals of miss shares to those of bootstrap draws: other samples, rates and
+    /// curves.
     fn widen(
         &self,
         found: &mut Objects,

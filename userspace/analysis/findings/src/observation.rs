@@ -13,7 +13,7 @@ use locality_model::{AccessKind, FrameId, ObjectId, Outcome, Profile, Sample, Se
 use crate::analysis_trait::Observed;
 use crate::objects::Locations;
 
-/// A location that was touched again while it was watched.
+/// A location touched again while watched.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reuse {
     /// Index of the watch in the profile.
@@ -32,24 +32,24 @@ pub struct Reuse {
     pub reuse_kind: AccessKind,
     /// CPU time between them; accesses in a profile with windows whose rate is known.
     pub distance_ns: u64,
-    /// It is somewhere in between, where a watch trapped sooner than its clock can tell.
+    /// In between: the watch trapped sooner than its clock can resolve.
     pub within: Option<(u64, u64)>,
     /// The kernel touched on the thread's behalf, at either end.
     pub kernel: bool,
     /// Use and reuse came from different threads.
     pub cross_thread: bool,
-    /// The data object that the use lies in; one of those that its row stands for.
+    /// The data object of the use; the representative of its row.
     pub object: Option<ObjectId>,
 }
 
 impl Reuse {
-    /// What it counts.
+    /// Its weight.
     pub fn counted(&self) -> Counted {
         Counted { weight: self.weight, sample: self.sample }
     }
 }
 
-/// A location that was watched, and whether it was touched again.
+/// A watched location, touched again or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
     /// Index of the watch in the profile.
@@ -60,12 +60,12 @@ pub struct Watched {
     pub weight: f64,
     /// Calling context of the use.
     pub use_context: ContextId,
-    /// What became of it.
+    /// The outcome.
     pub fate: Fate,
 }
 
 impl Watched {
-    /// What it counts.
+    /// Its weight.
     pub fn counted(&self) -> Counted {
         Counted { weight: self.weight, sample: self.sample }
     }
@@ -87,7 +87,7 @@ pub enum Fate {
 pub struct Hit {
     /// Index of the sample in the profile.
     pub sample: u32,
-    /// CPU time that it stands for.
+    /// CPU time represented.
     pub weight: f64,
     /// Where the access is made; where the thread was interrupted, if the access is unknown.
     pub context: ContextId,
@@ -122,7 +122,7 @@ pub struct Observations {
     pub watched: Vec<Watched>,
     /// Samples, in order.
     pub hits: Vec<Hit>,
-    /// Watches that were left out because they cannot be weighed or placed.
+    /// Watches left out for want of a weight or a place.
     pub unusable: u64,
 }
 
@@ -174,9 +174,8 @@ impl Observations {
 }
 
 impl Observations {
-    /// The same of a profile with windows: reuses that windows showed count as well, and weigh what
-    /// an estimator gives them. Distances are in the subjects' unit. `weights` are those of the
-    /// subjects' reuses.
+    /// The same for a profile with windows: reuses in windows count as well, with an estimator's
+    /// weights. Distances are in the subjects' unit. `weights` are those of the subjects' reuses.
     pub fn of_subjects(
         profile: &Profile,
         contexts: &Contexts,
@@ -255,8 +254,8 @@ impl Ends {
     }
 }
 
-/// The use of a watch. Where the first trap should have shown it and never came, only a reuse
-/// proves that there was one.
+/// The use of a watch. If the first trap should have shown the use and never came, only a reuse
+/// proves the use.
 fn use_of(watch: &Watch, sample: &Sample) -> Option<Touch> {
     let reused = matches!(watch.outcome, Outcome::Reused { .. });
     watch.use_touch.or_else(|| {
@@ -267,7 +266,7 @@ fn use_of(watch: &Watch, sample: &Sample) -> Option<Touch> {
 }
 
 /// The access may lie some instructions after the interrupted one, on another line. Its stack is
-/// known where a watch was armed for it; other samples of the same instruction in the same process
+/// known if a watch was armed for it. Other samples of the same instruction in the same process
 /// borrow the innermost frames from there.
 fn hits(profile: &Profile, contexts: &Contexts) -> Vec<Hit> {
     let mut stack_of_access: HashMap<(u32, u64), StackId> = HashMap::new();

@@ -1,10 +1,11 @@
-//! Use → reuse pairs: which code brings data in and which code touches it again, with what time between.
+//! Use → reuse pairs: code that brings data in, code that touches the data again, and the time
+//! between.
 //!
-//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩; that is
-//! [`ContextPair`]. A reader first wants source lines, so pairs with the same places at both ends
-//! are one [`Pair`], with its contexts under it; but a line that goes through several data objects
-//! has a pair for each that matters, for their distances have nothing to do with each other.
-//! Weights are Horvitz–Thompson (module `estimate`, with its sources of error).
+//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩, here
+//! [`ContextPair`]. Readers first want source lines, so contexts with the same places at both ends
+//! form one [`Pair`]. A line that goes through several data objects has a pair for each important
+//! object, because their distances are unrelated. Weights are Horvitz–Thompson
+//! (`interval_estimate`, with its sources of error).
 //!
 //! Sources of error beside those: places are guessed where stacks are cut or stripped (module
 //! `context`); the time between is CPU time of the process, in which other threads' accesses count
@@ -19,16 +20,16 @@ use locality_model::{AccessKind, ObjectId};
 use crate::analysis_trait::{Analysis, in_order};
 use crate::observation::Reuse;
 
-/// Share of the weight of what is known between two places from which a data object has a pair of
-/// its own, beside others.
+/// Share in the known weight between two places, from which a data object has its own pair beside
+/// others.
 const MATTERS: f64 = 0.1;
 
-/// All reuses between two source places, of one data object where several matter.
+/// All reuses between two source places, of one data object if several matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
     /// Where the data was used.
     pub use_place: PlaceId,
-    /// Where it was touched again.
+    /// Place of the next touch.
     pub reuse_place: PlaceId,
     /// Share of all reuses.
     pub weight: Estimate,
@@ -40,9 +41,9 @@ pub struct Pair {
     pub kernel: Estimate,
     /// Share of this pair's reuses between two threads.
     pub cross_thread: Estimate,
-    /// The median is too short to be told from 0: the data was surely still in the nearest cache.
+    /// The median is indistinguishable from 0: the data was surely still in the nearest cache.
     pub near: bool,
-    /// The data object that at least half of its weight falls on, and its share of that weight.
+    /// The data object with at least half of the weight, and its share.
     pub object: Option<(ObjectId, f64)>,
     /// The calling contexts, heaviest first; never empty.
     pub contexts: Vec<ContextPair>,
@@ -121,7 +122,7 @@ impl Analysis for Pairs<'_> {
         let pair = |(key, weight, members): Group<'_, ((PlaceId, PlaceId), Option<ObjectId>)>| {
             let (use_place, reuse_place) = key.0;
             let median_ns = between(&members, 0.5);
-            // What nothing tells from far distances is not called near.
+            // Distances that cannot be separated from far ones are not called near.
             let unsure = members.iter().all(|reuse| reuse.within.is_some());
             let near_if = if unsure { median_ns.high } else { median_ns.value };
             Pair {
@@ -141,7 +142,7 @@ impl Analysis for Pairs<'_> {
     }
 }
 
-/// The objects that have pairs of their own, for each pair of places at which there are at least two.
+/// The objects with their own pairs, for each pair of places with at least two.
 fn several(
     reuses: &[Reuse],
     place_pair: impl Fn(&Reuse) -> (PlaceId, PlaceId),
@@ -164,7 +165,7 @@ fn several(
     all.filter(|(_, objects)| objects.len() > 1).collect()
 }
 
-/// A key, its share of all weight, and who belongs to it.
+/// A key, its share of all weight, and its members.
 type Group<'a, K> = (K, Estimate, Vec<&'a Reuse>);
 
 /// Groups reuses by key, heaviest first, ties by key.
@@ -175,7 +176,7 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
     let mut members = vec![Vec::new(); keys.len()];
     let mut weights = Vec::with_capacity(reuses.len());
     for reuse in reuses {
-        // Every key is in the list that was made of them.
+        // Every key is in the list made of them.
         let group = keys.partition_point(|other| *other < key(reuse));
         members[group].push(reuse);
         weights.push((group, reuse.counted()));
@@ -186,7 +187,7 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
     groups
 }
 
-/// Quantile of distances. Where all are known as intervals only, it is no better known than they are.
+/// Quantile of distances. If all are intervals, the quantile is no better known.
 fn between(members: &[&Reuse], q: f64) -> Estimate {
     let distances: Vec<(f64, Counted)> =
         members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.counted())).collect();

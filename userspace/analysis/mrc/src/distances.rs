@@ -30,7 +30,7 @@ pub struct Distances {
 pub enum Malformed {
     /// A bin ends at or before its start.
     Empty(Bar),
-    /// A bin starts before the one below it ends.
+    /// A bin starts before the end of the one below it.
     Overlap(Bar, Bar),
     /// A weight is negative, infinite or not a number.
     Weight(f64),
@@ -90,12 +90,11 @@ impl Distances {
         Self::new(counts.into_iter().map(bar).collect(), cold)
     }
 
-    /// Bins of which the mean distance is known: all of a bin's reuses are taken to lie there, on
-    /// the two whole distances around it. Exact for bins that hold one distance, or two
-    /// neighbouring ones.
+    /// Bins with a known mean distance: all reuses of a bin are put there, on the two whole
+    /// distances around the mean. Exact for bins with one distance, or two neighbouring ones.
     ///
     /// # Errors
-    /// As [`Distances::new`]; a mean that lies outside of its bin.
+    /// As [`Distances::new`]; or a mean outside of its bin.
     pub fn with_means(bins: impl IntoIterator<Item = (Bar, f64)>, cold: f64) -> Result<Self, Malformed> {
         let mut bars = Vec::new();
         for (bin, mean) in bins {
@@ -119,7 +118,7 @@ impl Distances {
         Self::new(bars, cold)
     }
 
-    /// All of them together; where bars overlap they are cut at each other's ends.
+    /// All of them together; overlapping bars are cut at each other's ends.
     pub fn union(parts: &[&Self]) -> Self {
         let ends = parts.iter().flat_map(|part| &part.bars).flat_map(|bar| [bar.low, bar.high]);
         let mut edges: Vec<u64> = ends.collect();

@@ -7,7 +7,7 @@
 //! the first gap the first touch's position from 1, the last gap the last touch's from the end. The
 //! footprint is exact. Miss ratio (§2.4): mr(fp(w)) = fp(w + 1) − fp(w).
 //!
-//! Sources of error: the reuse-window hypothesis (see module `convert`). Without the first and last
+//! Sources of error: the reuse-window hypothesis (see the package's page). Without the first and last
 //! gaps only their sum is known, because all gaps of a granule together are n + 1; they are then
 //! taken as spread evenly.
 
@@ -90,7 +90,7 @@ impl Footprint {
     }
 
     /// Stack distances whose miss ratios these are. Where the slope rises with the window, as it
-    /// may near the ends of the trace, the lowest miss ratio so far is kept: more cache never
+    /// may near the ends of the trace, the lowest miss ratio so far stays: more cache never
     /// misses more.
     pub fn stack_distances(&self) -> Distances {
         let mut bars = Vec::new();

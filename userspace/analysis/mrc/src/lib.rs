@@ -15,7 +15,8 @@
 //! | `hotl` | higher-order theory: miss ratio as the slope of the finite trace's footprint | n; first and last touches if known |
 //! | `phases` | the mean along the phases that the reuse spans | one histogram per phase |
 //!
-//! `phases` is the default where phases are known (docs/accuracy.md has the figures), `mean` elsewhere.
+//! `phases` is the default where phases are known (docs/method/conversion.md has the figures), `mean`
+//! elsewhere.
 //!
 //! Sources of error: the footprint of windows that a reuse delimits is taken for that of all
 //! windows of the length (HOTL's reuse-window hypothesis), which fails where different loops

@@ -1,7 +1,7 @@
 //! StatStack and AET: every reuse of time distance r gets the mean number of distinct granules in a
 //! window of r.
 //!
-//! Source of error: no spread around the mean; one mean for the whole input (see module `convert`).
+//! Source of error: no spread around the mean; one mean for the whole input (see the package's page).
 
 use super::distances::Distances;
 use super::scale::Sums;

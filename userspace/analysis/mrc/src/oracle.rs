@@ -68,7 +68,7 @@ pub(crate) fn lru_misses(trace: &[u32], granules: usize) -> u64 {
     misses
 }
 
-/// Average number of distinct granules over all windows of that length.
+/// Average number of distinct granules over all windows of this length.
 pub(crate) fn footprint(trace: &[u32], window: usize) -> f64 {
     let distinct = |window: &[u32]| {
         let mut seen = window.to_vec();

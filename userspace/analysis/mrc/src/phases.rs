@@ -28,9 +28,9 @@ pub struct Phase {
 /// How far back a reuse looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// All of its window is taken to be like the phase in which it ends, the plain recipe.
+    /// The whole window counts as the phase of its end: the plain recipe.
     Own,
-    /// Each phase that the window overlaps counts for its part.
+    /// Each phase overlapped by the window counts for its part.
     All,
 }
 
@@ -94,16 +94,16 @@ pub struct Around {
 }
 
 impl Around {
-    /// From all kinds of work in their proportion, of a run of so many accesses that stays with one
-    /// for `stays` accesses on average, at least and at most.
+    /// From all kinds of work in their proportion, of a run with this number of accesses, and mean
+    /// stays of `stays` accesses, least and greatest.
     pub fn of(all: &Phase, stays: (f64, f64), run: f64) -> Self {
         let touches_per_access = all.time.touches() / all.accesses;
         let mean = (all.accesses > 0.0).then(|| Survival::of(&all.time, touches_per_access)).flatten();
         Self { mean, stays, run }
     }
 
-    /// Accesses for which such a share of stays is over at most: they are exponential, of all
-    /// orders of magnitude that their mean may have, the longest where the mean is.
+    /// Accesses by which this share of stays is over: stays are exponential, their mean of any
+    /// order of magnitude, and the longest have the longest mean.
     fn stays_until(&self, share: f64) -> f64 {
         let (low, high) = self.stays;
         -(1.0 - share).ln() * low.powf(1.0 - share) * high.powf(share)
@@ -111,7 +111,7 @@ impl Around {
 }
 
 struct Timeline {
-    /// Position of each phase's first access, its end, and what is known of it.
+    /// Position of each phase's first access, its end, and its distribution.
     spans: Vec<(f64, f64, Option<Survival>)>,
 }
 
@@ -136,9 +136,9 @@ impl Timeline {
         }
     }
 
-    /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among the
-    /// places that it may have in its phase. Where the run turns to other work in between, stays
-    /// are exponential.
+    /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among its
+    /// possible places in the phase. If the run turns to other work in between, stays are
+    /// exponential.
     fn all(&self, index: usize, at: f64, window: f64, around: Option<&Around>) -> f64 {
         let turns = around.and_then(|around| Some((around.mean.as_ref()?, around.stays_until(at))));
         let granules = match turns.filter(|(_, stays)| *stays < window) {
@@ -154,8 +154,8 @@ impl Timeline {
         (granules - 1.0).max(0.0)
     }
 
-    /// Granules that the last `length` accesses of a window touch for the first time, where so many
-    /// others lie `before` them; and what is known of the first phase there.
+    /// Granules with their first touch in the last `length` accesses of a window, with this many
+    /// others `before`; and the distribution of the first phase there.
     fn stay(&self, index: usize, at: f64, length: f64, before: f64) -> (f64, Option<&Survival>) {
         let Some((from, until, _)) = self.spans.get(index) else { return (0.0, None) };
         // A window cannot begin before the run does.

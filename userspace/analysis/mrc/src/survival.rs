@@ -1,4 +1,4 @@
-//! P(T > j), its sum fp(w), and the inverse: the mean on which all conversions rest.
+//! P(T > j), its sum fp(w), and the inverse: the mean of all conversions.
 //!
 //! Everything is a closed sum over bars: O(bars) to build, O(log bars) to ask, whatever the
 //! distances. Exact at whole arguments for exact histograms; between them linear.
@@ -45,14 +45,14 @@ impl Piece {
 }
 
 impl Survival {
-    /// Of all touches, cold ones counted as beyond any distance. `touches_per_access` is τ, 1 where
-    /// time counts touches. `None` without touches.
+    /// Of all touches, with cold ones beyond any distance. `touches_per_access` is τ, 1 if time
+    /// counts touches. `None` without touches.
     pub fn of(time: &Distances, touches_per_access: f64) -> Option<Self> {
         let touches = time.touches();
         if touches <= 0.0 || !touches.is_finite() {
             return None;
         }
-        // Summed from the far end, so that small probabilities keep their digits.
+        // Summed from the far end, to preserve the digits of small probabilities.
         let mut above = time.cold();
         let mut befores: Vec<f64> = Vec::with_capacity(time.bars().len());
         for bar in time.bars().iter().rev() {
@@ -125,7 +125,7 @@ impl Survival {
         (self.footprint(time_distance) - 1.0 + self.itself(time_distance)).max(0.0)
     }
 
-    /// What [`Self::stack_distance`] adds because the granule itself cannot lie in between.
+    /// Addition of [`Self::stack_distance`], because the granule itself cannot lie in between.
     pub(super) fn itself(&self, time_distance: f64) -> f64 {
         let whole = time_distance.max(0.0).floor();
         let piece = self.piece(|piece| piece.start <= whole);

@@ -2,7 +2,7 @@
 //! the parser does not give.
 //!
 //! The parser knows options of a trace before a command and options of the command after it. Here
-//! words before a command go behind its name, so that `-q doctor` and `--format json report FILE`
+//! words before a command go after its name, so that `-q doctor` and `--format json report FILE`
 //! mean what they say.
 
 use std::ffi::{OsStr, OsString};

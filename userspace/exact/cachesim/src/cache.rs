@@ -1,4 +1,4 @@
-//! One cache: for each slot the line that it holds, when that was used last, and what is known of it.
+//! One cache: for each slot its line, the time of the last use, and the line's data.
 //!
 //! The slots of a set lie together, so that a search reads one line of the host's cache for eight
 //! ways. Before a search the slot where a line with the same low bits was found last is tried: most
@@ -19,11 +19,12 @@ pub(crate) struct Line {
     pub(crate) cell: u32,
     /// Accesses.
     pub(crate) count: u32,
-    /// Of these, the ones that the level behind knows of.
+    /// Copies known to the next level.
     pub(crate) handed: u32,
     /// Parts used.
     pub(crate) mask: u64,
-    /// The same line in a level behind, which learns of the use when this one ends; see `hierarchy`.
+    /// The same line in a later level, which learns of the use at the end of this copy; see
+    /// `hierarchy`.
     pub(crate) link: u32,
     /// The data object at the address that was accessed first.
     pub(crate) object: u32,
@@ -31,7 +32,7 @@ pub(crate) struct Line {
 // SAFETY: integers without padding.
 unsafe impl Plain for Line {}
 
-/// The cache; its tables lie in the arena, as does itself.
+/// The cache; it lies in the arena with its tables.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Cache {
@@ -49,7 +50,7 @@ pub(crate) struct Cache {
 // SAFETY: integers without padding.
 unsafe impl Plain for Cache {}
 
-/// The same for use: where the tables lie.
+/// The same for use: addresses of the tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Tables {
     tags: *mut u64,
@@ -65,7 +66,7 @@ impl Tables {
     /// The slot of a resident line, which is used `now`.
     ///
     /// # Safety
-    /// The tables are those of a cache with slots, and nobody else uses them.
+    /// The tables are those of a cache with slots, without other users.
     #[inline(always)]
     pub(crate) unsafe fn use_line(&self, line: u64, now: u64) -> Option<u32> {
         // SAFETY: guesses are slots, and there is one for each value of the masked bits.
@@ -127,13 +128,13 @@ impl Cache {
         })
     }
 
-    /// As many guesses as pay: a large level is asked for what missed the one before, which it
-    /// mostly has to search for.
+    /// As many guesses as pay: a large level is asked for misses of the level before, mostly by a
+    /// search.
     fn guesses_for(slots: usize) -> usize {
         (slots * 2).next_power_of_two().min(1 << 11)
     }
 
-    /// Where the tables lie in an arena that begins at `base`.
+    /// Addresses of the tables in an arena at `base`.
     #[inline(always)]
     pub(crate) fn tables(&self, base: *mut u8) -> Tables {
         let at = |offset: u64| base.wrapping_add(offset as usize);
@@ -151,8 +152,8 @@ impl Cache {
     /// The record of a slot.
     ///
     /// # Safety
-    /// The slot is one of this cache, the arena outlives the reference, and no other reference to
-    /// its record is in use.
+    /// The slot is one of this cache, the arena outlives the reference, and its record has no other
+    /// reference.
     #[inline(always)]
     pub(crate) unsafe fn line<'a, A: Arena + ?Sized>(&self, arena: &A, slot: u32) -> &'a mut Line {
         debug_assert!((slot as usize) < self.lines.count());
@@ -160,7 +161,7 @@ impl Cache {
         unsafe { &mut *self.tables(arena.base().as_ptr()).line(slot) }
     }
 
-    /// The slot of a resident line, which is used `now`. There is such a cache.
+    /// The slot of a resident line, used `now`. The cache exists.
     #[inline(always)]
     pub(crate) fn use_line<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> Option<u32> {
         debug_assert!(self.ways > 0);
@@ -177,13 +178,13 @@ impl Cache {
         unsafe { self.tables(arena.base().as_ptr()).search(line) }
     }
 
-    /// Puts a line that is not resident in the place of the one of its set that was used longest
-    /// ago: the slot, and the line that had it.
+    /// Puts an absent line in the place of the least recently used one of its set: returns the slot
+    /// and the former line.
     #[inline(always)]
     pub(crate) fn load<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> (u32, Option<u64>) {
         let tables = self.tables(arena.base().as_ptr());
         let first = ((line & self.mask) * self.ways) as usize;
-        // SAFETY: a set has `ways` slots, at least one, and nobody else uses the tables.
+        // SAFETY: a set has `ways` slots, at least one, and the tables have no other user.
         unsafe {
             let (mut slot, mut oldest) = (first, *tables.used.add(first));
             for at in first + 1..first + self.ways as usize {
@@ -198,7 +199,7 @@ impl Cache {
 
     /// Calls `f` with the slot of every resident line.
     pub(crate) fn for_each<A: Arena + ?Sized>(&self, arena: &A, mut f: impl FnMut(u32)) {
-        // SAFETY: nobody else uses the tables.
+        // SAFETY: the tables have no other user.
         let tags = unsafe { self.tags.slice(arena) }.unwrap_or_default();
         (0..).zip(tags).filter(|(_, tag)| **tag != 0).for_each(|(slot, _)| f(slot));
     }
@@ -207,7 +208,7 @@ impl Cache {
     pub(crate) fn clear<A: Arena + ?Sized>(&self, arena: &A) {
         for table in [&self.tags, &self.used] {
             if let Some(first) = table.get(arena) {
-                // SAFETY: the span's own range, whose only owner is this cache.
+                // SAFETY: the span's own range, with this cache as its only owner.
                 unsafe { first.write_bytes(0, table.count()) };
             }
         }
@@ -231,7 +232,7 @@ impl Cache {
             && self.tags.get(arena).is_some()
             && self.used.get(arena).is_some()
             && self.lines.get(arena).is_some();
-        // SAFETY: nobody else uses the tables.
+        // SAFETY: the tables have no other user.
         let guesses = unsafe { self.guesses.slice(arena) };
         if !sound || guesses.is_none_or(|all| all.iter().any(|slot| *slot as usize >= slots)) {
             return false;

@@ -1,4 +1,4 @@
-//! The events that are counted, and rows of their counts.
+//! Counted events, and rows of their counts.
 
 use std::ops::{AddAssign, Index, IndexMut, SubAssign};
 
@@ -6,8 +6,7 @@ use locality_stream::Plain;
 
 use crate::config::Config;
 
-/// One counted event. A level that a hierarchy has not keeps its columns at 0; [`Config::columns`]
-/// lists the others.
+/// One counted event. Columns of absent levels stay 0; [`Config::columns`] lists the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(usize)]
 pub enum Column {
@@ -49,8 +48,8 @@ pub enum Column {
     AcCostL,
     /// As [`Column::SpLoss1`], of the last of several levels.
     SpLossL,
-    /// Lines that left the first level, which are all that were loaded into it: by misses (both
-    /// lines of an access to two) and by the prefetcher. Not listed in Callgrind's model.
+    /// Lines that left the first level, hence all loads into it: by misses (both lines of an access
+    /// to two) and by the prefetcher. Not listed in Callgrind's model.
     Lines1,
     /// As [`Column::Lines1`], of the second of three levels.
     Lines2,
@@ -62,7 +61,7 @@ pub enum Column {
 pub const COLUMNS: usize = 21;
 
 impl Column {
-    /// All of them, in the order of their values.
+    /// All columns, in the order of their values.
     pub const ALL: [Column; COLUMNS] = [
         Column::Ir,
         Column::Dr,
@@ -109,8 +108,7 @@ impl Column {
 }
 
 impl Config {
-    /// The columns that this hierarchy counts, in the order in which Callgrind prints them, then
-    /// those that it has not.
+    /// The columns of this hierarchy, in Callgrind's order of printing, then the absent ones.
     pub fn columns(&self) -> Vec<Column> {
         let levels = self.levels.len();
         let fetch = self.instruction_fetch.is_some();
@@ -128,9 +126,8 @@ impl Config {
         Column::ALL.into_iter().filter(counts).collect()
     }
 
-    /// What one whole reciprocal access counts in the `AcCost` columns: 1,000 as in Callgrind where
-    /// that is asked for, else 1,000,000. A line accessed n times adds this divided by n, rounded
-    /// down.
+    /// Count of one whole reciprocal access in the `AcCost` columns: 1,000 in Callgrind's model,
+    /// else 1,000,000. A line accessed n times adds this divided by n, rounded down.
     pub fn access_cost_unit(&self) -> u64 {
         if self.compatible_callgrind { 1000 } else { 1_000_000 }
     }

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Data levels at most.
 pub const MAX_LEVELS: usize = 3;
-/// Ways of a cache at most: a way's number is kept in 8 bits.
+/// Ways of a cache at most: a way's number is stored in 8 bits.
 pub const MAX_WAYS: u64 = 256;
 /// Lines of a cache at most.
 const MAX_LINES: u64 = 1 << 26;
@@ -14,7 +14,7 @@ const MAX_LINES: u64 = 1 << 26;
 /// One cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// What messages call it, such as `L1`.
+    /// Its name in messages, such as `L1`.
     pub name: String,
     /// Its size.
     pub bytes: u64,
@@ -30,7 +30,7 @@ pub enum Prefetch {
     /// Nothing is prefetched.
     #[default]
     None,
-    /// With a line that misses comes the line behind it.
+    /// With a line that misses comes the next line.
     NextLine,
     /// An instruction whose addresses advanced by the same stride twice has the line of its next
     /// address fetched (the reference prediction table of Chen and Baer, IEEE Transactions on
@@ -176,7 +176,7 @@ impl Config {
         self.to_string()
     }
 
-    /// Reads what [`Config::encode`] wrote, and validates it. Levels get their usual names.
+    /// Reads the output of [`Config::encode`], and validates it. Levels get their usual names.
     pub fn parse(text: &str) -> Result<Config, ConfigError> {
         let mut config = Config::new(Vec::new());
         for word in text.split('+') {

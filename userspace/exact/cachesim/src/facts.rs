@@ -8,7 +8,7 @@ use crate::state::{Model, NONE};
 
 /// Set in the recorded address of an instruction whose function's costs go to its caller.
 pub const SKIPPED: u64 = 1 << 62;
-/// Bits of a recorded address that are marks: [`SKIPPED`], and those that other analyses use.
+/// Mark bits of a recorded address: [`SKIPPED`], and those of other analyses.
 const MARKS: u64 = 3 << 62 | 0xff << 48;
 
 /// The address of an instruction without marks.
@@ -21,7 +21,7 @@ pub(crate) fn is_skipped(record: &InstructionRecord) -> bool {
     record.address & SKIPPED != 0
 }
 
-/// Instructions of a block that follow one another in one line.
+/// Consecutive instructions of a block in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     /// The line's number.
@@ -29,20 +29,20 @@ pub(crate) struct Run {
     /// First and last byte within the line.
     pub(crate) first_byte: u32,
     pub(crate) last_byte: u32,
-    /// The parts of the line that they lie in.
+    /// Their parts of the line.
     pub(crate) mask: u64,
     /// The first instruction.
     pub(crate) first: u32,
     /// Number of instructions.
     pub(crate) count: u32,
-    /// The run is one instruction that goes on in the next run: both together are one fetch.
+    /// The run is one instruction that continues in the next run: one fetch for both.
     pub(crate) continues: bool,
 }
 
 /// Facts found out so far.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// By block: where its runs begin and end in `runs`; `None` where nobody asked yet.
+    /// By block: the range of its runs in `runs`; `None` before the first request.
     plans: Vec<Option<(u32, u32)>>,
     runs: Vec<Run>,
     /// By block: whether it is a stub.
@@ -51,7 +51,7 @@ pub(crate) struct Facts {
     pub(crate) children: Children,
 }
 
-/// Where a call led: all that is to be known of it, so that no table has to be asked.
+/// Target of a call with all its facts, to avoid look-ups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Child {
     /// The caller's node; 0 for nobody's.
@@ -61,7 +61,7 @@ pub(crate) struct Child {
     block: u32,
     /// The function's node; 0 where the block is a stub.
     pub(crate) node: u32,
-    /// The function; of a stub the cell that pays for it.
+    /// The function; for a stub the paying cell.
     pub(crate) function: u32,
     pub(crate) arc: u32,
 }
@@ -90,7 +90,7 @@ impl Children {
         (mixed >> 52) as usize & (Self::COUNT - 1)
     }
 
-    /// Where the call led the last time, if that is known.
+    /// Last target of the call, if known.
     #[inline(always)]
     pub(crate) fn get(&self, node: u32, site: u32, block: u32) -> Option<&Child> {
         let known = &self.0[Self::slot(node, site, block)];
@@ -104,10 +104,10 @@ impl Children {
         }
     }
 
-    /// Forgets what leads to nodes that are not there any more, or from them.
+    /// Forgets calls from or to removed nodes.
     pub(crate) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
         for child in self.0.iter_mut() {
-            // A node that is there has its parent.
+            // An existing node has its parent.
             if child.parent != 0 && !is_there(if child.node == 0 { child.parent } else { child.node }) {
                 *child = Child::NONE;
             }
@@ -214,8 +214,8 @@ impl Facts {
     }
 }
 
-/// As [`Facts::is_stub`], of a block's instructions. A source that tells of few blocks must tell of
-/// those behind stubs.
+/// As [`Facts::is_stub`], for a block's instructions. A source that reports few blocks must report
+/// the targets of stubs.
 pub fn is_stub(block: &[InstructionRecord]) -> bool {
     let mut rest =
         block.iter().map(InstructionRecord::code).filter(|code| !matches!(code, [0xf3, 0x0f, 0x1e, 0xfa]));

@@ -29,7 +29,7 @@ impl<A: Arena + ?Sized> CacheSim<'_, A> {
         // The last count of needed nodes.
         sim.s.prune(arena, sim.facts);
         let threads = sim.s.threads.values(arena);
-        // In Callgrind's model all threads have the same caches, which are empty after the first.
+        // In Callgrind's model all threads share the caches, which are empty after the first.
         for thread in threads {
             sim.give_up(thread);
         }

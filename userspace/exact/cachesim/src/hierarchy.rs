@@ -1,29 +1,28 @@
 //! The model: what an access does to the caches.
 //!
-//! * One to three data levels, and an instruction cache beside the first. With several levels the
-//!   last one is shared by all threads of a stream, the others are each thread's own; with one
-//!   level nothing is shared. Instructions that miss their cache go to the second level.
-//! * Least recently used of the set is replaced. Writes allocate. A level is asked only for what
-//!   missed the one before, so its order of use is that of these misses. Levels hold what they
-//!   loaded, whatever the others hold (neither inclusive nor exclusive). No write-backs, no
-//!   coherence between threads' own caches, no translation of addresses.
-//! * An access counts once, as a miss of a level if any line that it spans misses there. It touches
-//!   its lines in the order of their addresses.
+//! * One to three data levels, and an instruction cache beside the first. The last of several
+//!   levels is shared by all threads of a stream, the rest is private; a single level is private
+//!   too. Instructions that miss their cache go to the second level.
+//! * The least recently used line of the set is replaced. Writes allocate. A level receives only
+//!   the misses of the level before, in their order. Levels are neither inclusive nor exclusive. No
+//!   write-backs, no coherence between threads' own caches, no translation of addresses.
+//! * An access counts once, as a miss of a level if any of its lines misses there. It touches its
+//!   lines in the order of their addresses.
 //! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and
-//!   bytes used. A level behind the first learns of both when the copy before it is replaced, or
-//!   when its own is: a *link* leads from a copy to the one behind it that it came from, and is cut
-//!   when that one goes. Accesses through a copy that outlives the one behind it count for that one
-//!   only up to then, and from then on for the one behind that.
-//! * A line that was prefetched and never used loses all its bytes, and costs as one access. Levels
-//!   behind the first that have not got it load it too, which is no miss of theirs.
-//! * Lines are counted when they are charged: each that was loaded, whoever asked for it, once.
+//!   bytes used. A level after the first learns of both when the copy before it is replaced, or
+//!   when its own is: a *link* leads from a copy to the next level's copy that it came from, and is cut
+//!   when that one goes. Accesses through a copy that outlives the next level's copy count for that one
+//!   only up to then, and from then on for the copy of the level after that.
+//! * A line that was prefetched and never used loses all its bytes, and costs as one access. Later
+//!   levels without it load it too, which is no miss of theirs.
+//! * Lines are counted when charged: each loaded line once.
 //!
 //! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one
 //! hierarchy for all threads; use in 32 parts of a line; 1000 / accesses, an integer; the last
-//! level learns of use only from copies that are replaced before its own is, whoever has the place
-//! by then; a line of it that nobody told of costs nothing; an access touches two lines at most; a
-//! read and a write of one instruction at one address, without lock, are one write. Callgrind takes
-//! addresses that are equal in the lower 32 bits for the same; this does not.
+//! level learns of use only from copies replaced before its own, regardless of the present line
+//! there; an unreported line of it costs nothing; an access touches two lines at most; a read and a
+//! write of one instruction at one address, without lock, are one write. Callgrind identifies
+//! addresses equal in the lower 32 bits, in contrast to this simulation.
 
 use locality_stream::Arena;
 
@@ -41,7 +40,7 @@ const TO_LAST: u32 = 1 << 31;
 pub(crate) struct Loader {
     pub(crate) node: u32,
     pub(crate) cell: u32,
-    /// Accesses that come with it: 0 for a prefetch.
+    /// Accesses of the load: 0 for a prefetch.
     pub(crate) count: u32,
     pub(crate) mask: u64,
     /// The data object; found out when the first level loads the line.
@@ -86,21 +85,21 @@ impl State {
         }
         if self.model.objects == 1 {
             let costs = if costs_nothing { (0, 0) } else { (cost, loss) };
-            // SAFETY: lines have objects of the list, which has the unknown one where objects are told apart.
+            // SAFETY: lines have objects of the list, which has the unknown one if objects count.
             unsafe { self.charge_object(arena, line.object, level, costs) };
         }
     }
 
-    /// The copy that a link leads to, and the cache that has it.
+    /// The copy at a link, and its cache.
     #[inline(always)]
     fn behind<'a, A: Arena + ?Sized>(&self, arena: &A, second: &Cache, link: u32) -> Option<&'a mut Line> {
         let cache = if link & TO_LAST == 0 { second } else { &self.last };
         let slot = (link & !TO_LAST).checked_sub(1)?;
-        // SAFETY: below the cache's number of slots; callers hold no reference to a line of a level behind.
+        // SAFETY: below the cache's number of slots; callers hold no reference to a line of a later level.
         ((slot as usize) < cache.slots()).then(|| unsafe { cache.line(arena, slot) })
     }
 
-    /// Tells the copy behind what it does not know yet.
+    /// Passes new facts to the next level's copy.
     #[inline(always)]
     fn hand<A: Arena + ?Sized>(&self, arena: &A, second: &Cache, line: &mut Line) {
         if let Some(behind) = self.behind(arena, second, line.link) {
@@ -110,8 +109,8 @@ impl State {
         }
     }
 
-    /// Collects what a thread's first-level copies know of a line, for its copy `to`, and has them
-    /// go on to `then`.
+    /// Collects the use of a line from a thread's first-level copies, for its copy `to`, and links
+    /// them to `then`.
     fn collect<A: Arena + ?Sized>(
         &self,
         arena: &A,
@@ -190,7 +189,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         missed + 1
     }
 
-    /// The data object at the first address that is accessed in a line; 0 where objects are not told apart.
+    /// The data object at the first address that is accessed in a line; 0 where objects do not count.
     #[inline(always)]
     fn object(&mut self, number: u64, loader: &Loader) -> u32 {
         let model = &self.s.model;
@@ -207,14 +206,14 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         object
     }
 
-    /// Makes room for an object's costs; where there is none, they are the unknown one's.
+    /// Makes room for an object's costs; without room they go to the unknown object.
     #[cold]
     fn new_object(&mut self, object: u32) -> u32 {
         let made = self.s.objects.extend(self.arena, object as usize + 1);
         self.or_full(made).map_or(UNKNOWN_OBJECT, |()| object)
     }
 
-    /// Brings a line into the first data level that nobody asked for; nothing happens when it is there.
+    /// Brings an unrequested line into the first data level; no effect for a resident line.
     pub(crate) fn prefetch(&mut self, number: u64, cell: u32) {
         if self.s.now.caches[D1].peek(self.arena, number).is_none() {
             self.s.clock = self.s.clock.wrapping_add(1);
@@ -223,7 +222,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Charges all that a thread's own caches hold, as if it were replaced now.
+    /// Charges all lines of a thread's own caches, as if replaced now.
     pub(crate) fn give_up(&mut self, thread: &Thread) {
         let (arena, s) = (self.arena, &mut *self.s);
         let caches = thread.caches;
@@ -241,7 +240,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Charges all that the last level holds.
+    /// Charges all lines of the last level.
     pub(crate) fn give_up_last(&mut self) {
         let (arena, s) = (self.arena, &mut *self.s);
         let last = s.last;
@@ -277,7 +276,8 @@ impl State {
             return (0, slot + 1);
         }
         let (slot, old) = second.load(arena, number, self.clock);
-        // SAFETY: a slot of this cache; `collect` makes its own reference, before which this one is not used.
+        // SAFETY: a slot of this cache; `collect` makes its own reference after the last use of
+        // this one.
         let old_link = unsafe { second.line(arena, slot) }.link;
         if let Some(old) = old {
             self.collect(arena, &caches, old, slot + 1, old_link);
@@ -328,7 +328,7 @@ impl State {
                 }
             }
         }
-        // SAFETY: a slot of this cache, and no other reference to a line of it.
+        // SAFETY: a slot of this cache, and no other reference to its line.
         let line = unsafe { last.line(arena, slot) };
         if old.is_some() {
             self.charge(arena, line, 2);

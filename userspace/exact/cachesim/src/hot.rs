@@ -31,7 +31,7 @@ struct Hot {
     /// log2 of the bytes of a line, and of those that a bit of a mask stands for.
     line_bits: u32,
     unit_bits: u32,
-    /// False where nothing can go the short way.
+    /// False if the short way is impossible.
     ready: bool,
     /// As the first three, of blocks and the instruction cache; where `fetch` is true.
     blocks_latest: *const u64,
@@ -39,8 +39,8 @@ struct Hot {
     blocks: *mut Entry<u64>,
     fetched: Tables,
     fetch: bool,
-    /// The first run of the current block, and the instruction with which the next one is fetched
-    /// that was not yet; [`NONE`] where all were.
+    /// The first run of the current block, and the first instruction with an outstanding fetch;
+    /// [`NONE`] if none is outstanding.
     plan: u32,
     fetch_at: u32,
     clock: u64,
@@ -190,7 +190,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Takes an access the short way; false, and nothing is done, where it has to go the long one.
+    /// Takes an access the short way; false, without effect, if it needs the long one.
     #[inline(always)]
     fn short_access<const JOIN: bool, const USUAL: bool>(&mut self, hot: &mut Hot, event: &Event) -> bool {
         let (line_bits, unit_bits) =
@@ -210,14 +210,14 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let mask = u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
         let is_store = event.kind.is_store();
         // SAFETY: the index is below the table's length; its numbers are below the length of the
-        // list of cells. All of them lie in the arena, and nothing moves on this way.
+        // list of cells. Both lie in the arena, and nothing moves on this way.
         unsafe {
             let mut number = hot.instead;
             if number == 0 {
                 let latest = *hot.latest.add(event.index as usize);
                 number = latest as u32;
                 if latest >> 32 != hot.function {
-                    // Code of several functions: what they jump to.
+                    // Code of several functions: the target of their jumps.
                     match self.s.cells.known(self.arena, self.s.function, event.index) {
                         Some(known) => number = known,
                         None => return false,
@@ -253,9 +253,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.missed(cell, missed, is_store);
     }
 
-    /// Takes a block the short way: one at which a function begins that was called here before, and
-    /// of fetches one whose first line is there; false where it has to go the long one (the call
-    /// may be done by then).
+    /// Takes a block the short way: the start of a function called here before, with the first line
+    /// of its fetches resident. False if it needs the long way (the call may be done by then).
     #[inline(always)]
     fn short_block(&mut self, hot: &mut Hot, block: u32) -> bool {
         if hot.fetch_at != NONE {
@@ -314,7 +313,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 return;
             }
             hot.clock = hot.clock.wrapping_add(1);
-            // SAFETY: the tables are those of the instruction cache, which is there where runs are.
+            // SAFETY: the tables are those of the instruction cache, which exists wherever runs
+            // exist.
             unsafe {
                 let Some(slot) = hot.fetched.use_line(run.line, hot.clock) else {
                     self.cool(hot);

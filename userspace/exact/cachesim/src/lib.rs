@@ -2,7 +2,7 @@
 //! the instruction and call path that loaded it (Weidendorfer and Breitbart, ICCS 2016, Procedia
 //! Computer Science 80).
 //!
-//! [`Config`] says which caches (the model is told in `hierarchy`), [`CacheSim`] takes the events
+//! [`Config`] says which caches (the model stands in `hierarchy`), [`CacheSim`] takes the events
 //! and keeps its state in an arena; [`Totals`] is what a simulation comes to: self costs by
 //! instruction, inclusive costs by function and call arc, with one [`Column`] an event; [`Named`]
 //! is the same by names, of any number of processes.

@@ -4,8 +4,8 @@
 //! belong to another name, the function has jumped there (a tail call): the name gets these costs
 //! and an arc that was taken by 0 calls.
 //!
-//! Sources of error: what a function reached by a jump includes is the sum over the frames that
-//! jumped to it, so a cost is counted twice there when it was also called on the same path.
+//! Sources of error: the inclusive cost of a function reached by a jump is the sum over the jumping
+//! frames, so a cost counts twice if the function was also called on the same path.
 
 use std::collections::BTreeMap;
 
@@ -86,9 +86,9 @@ impl<F: Ord, P: Ord> Default for Named<F, P> {
 
 impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
     /// The results of one image, named by `name`: the function and the place of an instruction,
-    /// given as its index in the stream's code (which may be [`locality_stream::NO_INSTRUCTION`])
-    /// and its address. It is asked with address 0 for [`crate::UNKNOWN_CALLER`]. What belongs to
-    /// one function must get one name.
+    /// given by its index in the stream's code (possibly [`locality_stream::NO_INSTRUCTION`]) and
+    /// its address. Address 0 asks for [`crate::UNKNOWN_CALLER`]. All code of one function must get
+    /// one name.
     pub fn of(totals: &Totals, mut name: impl FnMut(u32, u64) -> (F, P)) -> Self {
         let mut named = Self {
             columns: totals.columns.clone(),
@@ -108,7 +108,8 @@ impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
         let Some(unknown) = entries.first() else { return named };
         let entry = |number: u32| entries.get(number as usize).unwrap_or(unknown);
         for (function, (name, _)) in totals.functions.iter().zip(&entries) {
-            // What never ran in its own name, such as the unknown caller of a complete run, has no row.
+            // Functions that never ran in their own name, such as the unknown caller of a complete
+            // run, have no row.
             if !function.inclusive.is_zero() {
                 named.functions.entry(name.clone()).or_default().inclusive += &function.inclusive;
             }
@@ -138,7 +139,7 @@ impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
         named
     }
 
-    /// Charges costs in the frame of one function to another one that it jumped to.
+    /// Charges costs in the frame of one function to the target of its jump.
     fn jump(&mut self, frame: &F, at: &P, to: &F, costs: &Costs) {
         if frame != to {
             self.functions.entry(to.clone()).or_default().inclusive += costs;

@@ -1,12 +1,12 @@
-//! Which data object a line is charged to: the one at the address whose access loaded it.
+//! The data object to charge for a line: the one at the address of the loading access.
 //!
-//! An object is looked up when a line is loaded, and its number stays with the line, so that what
-//! is known at the end of the line's life goes to what lay there at its beginning. Most accesses of
-//! an instruction are to one object, so the ranges found last are kept by cell. What the source
-//! placed is derived, so it lies outside the arena.
+//! An object is looked up when a line is loaded, and its number stays with the line, so the costs
+//! at the end of the line's life go to the object at its beginning. Most accesses of an instruction
+//! are to one object, so the last ranges are cached by cell. Placements from the source are
+//! derived, so they lie outside the arena.
 //!
-//! Limits: a line that two objects share is charged as a whole to the one that loaded it. Addresses
-//! that a source places twice name the newer object, as soon as its event has come.
+//! Limits: a line of two objects is charged as a whole to the loading access's. Addresses placed
+//! twice name the newer object, from its event on.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -17,9 +17,9 @@ use crate::columns::{Column, Costs};
 use crate::config::MAX_LEVELS;
 use crate::state::State;
 
-/// The object of what nobody placed.
+/// The object of unplaced addresses.
 pub const UNKNOWN_OBJECT: u32 = 0;
-/// Ranges kept.
+/// Ranges cached.
 const KEPT: usize = 256;
 /// The columns of use by level: the first, the second of three, the last of several.
 pub(crate) const USE: [(Column, Column, Column); MAX_LEVELS] = [
@@ -28,7 +28,7 @@ pub(crate) const USE: [(Column, Column, Column); MAX_LEVELS] = [
     (Column::AcCostL, Column::SpLossL, Column::LinesL),
 ];
 
-/// What lines of an object cost at one level.
+/// Costs of an object's lines at one level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct LevelUse {
@@ -60,8 +60,8 @@ impl AddAssign<&ObjectUse> for ObjectUse {
     }
 }
 
-/// Whether the objects' costs sum to all costs of use, to the last count; where objects are told
-/// apart at all.
+/// Whether the objects' costs sum to all costs of use, to the last count; where objects are
+/// distinguished at all.
 pub(crate) fn balance(objects: &[ObjectUse], sum: &Costs) -> bool {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);
@@ -91,7 +91,7 @@ struct Found {
     object: u32,
 }
 
-/// What lies where.
+/// Placements of objects.
 #[derive(Debug)]
 pub(crate) struct Objects {
     /// Start to end and object.
@@ -137,7 +137,7 @@ impl Objects {
         if start >= end {
             return;
         }
-        // What reaches into the new range keeps what lies outside.
+        // A range that reaches into the new one retains its outer part.
         if let Some((&before, &(before_end, other))) = self.ranges.range(..start).next_back()
             && before_end > start
         {
@@ -181,7 +181,7 @@ impl Objects {
     fn look_up(&mut self, cell: u32, address: u64, placed: &[Placement]) -> u32 {
         let mut range = self.search(address);
         if range.is_none() && self.applied < placed.len() {
-            // Another thread placed something, of which this one hears later.
+            // Another thread placed an object, which this one learns later.
             self.follow(placed, placed.len());
             range = self.search(address);
         }
@@ -195,7 +195,7 @@ impl State {
     /// Charges a line to its object.
     ///
     /// # Safety
-    /// Objects are told apart, and the number is one that the list has: those of lines in caches are.
+    /// Objects are distinguished, and the number is in the list: those of lines in caches are.
     #[inline(always)]
     pub(crate) unsafe fn charge_object<A: Arena + ?Sized>(
         &mut self,

@@ -32,7 +32,7 @@ pub enum CreateError {
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No complete state there, or one of another version.
+    /// No complete state, or one of another version.
     #[error("no state of the cache simulation at this place")]
     NoState,
     /// Its tables contradict each other.
@@ -61,7 +61,7 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         let state = span.get(arena).ok_or(ArenaFull)?;
         let mut values = State::new(arena, config).ok_or(ArenaFull)?;
         values.now.begin(arena);
-        // SAFETY: fresh room for one state; nobody else knows it.
+        // SAFETY: fresh room for one state, without other references.
         unsafe { state.write(values) };
         compiler_fence(Ordering::SeqCst);
         // SAFETY: as above.
@@ -76,7 +76,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         })
     }
 
-    /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
+    /// Takes up the state at `offset`, after any end of its process. The process must not run any
+    /// more.
     pub fn open(arena: &'a A, offset: Offset) -> Result<CacheSim<'a, A>, OpenError> {
         let state = Span::<State>::from_parts(offset, 1).get(arena).ok_or(OpenError::NoState)?;
         let mut sim = CacheSim {
@@ -102,8 +103,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
         Ok(sim)
     }
 
-    /// Shows what the source has placed so far: before each batch whose events may speak of more.
-    /// What was there stays.
+    /// Shows the placements so far: before each batch with events that may refer to more. Former
+    /// placements stay.
     pub fn show(&mut self, placed: &'a [Placement]) {
         self.placed = placed;
         let known = self.values().placed;
@@ -122,8 +123,8 @@ impl<'a, A: Arena + ?Sized> CacheSim<'a, A> {
     }
 
     pub(crate) fn values(&mut self) -> &'a mut State {
-        // SAFETY: the state belongs to this simulation alone, which is borrowed for writing
-        // wherever this is called.
+        // SAFETY: the state belongs to this simulation alone, which every caller borrows for
+        // writing.
         unsafe { &mut *self.state.as_ptr() }
     }
 }
@@ -176,7 +177,7 @@ pub(crate) struct Sim<'r, A: Arena + ?Sized> {
 }
 
 impl<A: Arena + ?Sized> Sim<'_, A> {
-    /// Notes that the arena is full if there is no value.
+    /// Records a full arena for a missing value.
     pub(crate) fn or_full<T>(&mut self, value: Option<T>) -> Option<T> {
         self.s.full |= u64::from(value.is_none());
         value
@@ -189,7 +190,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.take_all(events);
     }
 
-    /// What was held has no other half.
+    /// The pending access has no other half.
     pub(crate) fn release_held(&mut self) {
         let held = std::mem::replace(&mut self.s.held, Event::from_words(0, 0));
         if held.size > 0 {
@@ -459,7 +460,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         for instruction in record.first.saturating_add(executed)..record.first.saturating_add(record.count) {
             let cell = self.current_cell(instruction);
             // SAFETY: a number of the list. Instructions of whole blocks are added at the end, so
-            // that this wraps.
+            // this wraps.
             let count = unsafe { &mut self.s.cells.list.at(self.arena, cell).value[Column::Ir] };
             *count = count.wrapping_sub(1);
         }

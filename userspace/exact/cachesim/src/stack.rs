@@ -1,10 +1,10 @@
 //! Where each thread stands: its frames, from the stream's calls, returns, signals and switches.
 //!
-//! Calls and returns tell the stack pointer by the address of the return address. A call first
-//! drops the frames at or below its own, a return those up to its own: frames that `longjmp` or an
-//! exception left are dropped with the next call or return above them. A signal's handler has a
-//! root of its own; what it interrupted goes on when it ends. A handler left by `longjmp` ends with
-//! the second return that none of its calls made (the first is its own).
+//! Calls and returns show the stack pointer by the address of the return address. A call first
+//! drops the frames at or below its own, a return those up to its own: frames left by `longjmp` or
+//! an exception are dropped with the next call or return above them. A signal's handler has a
+//! separate root; the interrupted code continues at its end. A handler left by `longjmp` ends with
+//! the second return without a call of its own (the first is the handler's).
 //!
 //! Limits: a switch between stacks (coroutines) looks like calls or returns until the next real one.
 
@@ -28,7 +28,7 @@ const UNKNOWN_FRAME: Frame =
     Frame { stack: 0, node: UNKNOWN_NODE, function: UNKNOWN_CALLER, instead: 0, kind: kind::ROOT };
 
 impl Thread {
-    /// Makes the frames those of a thread that begins.
+    /// Makes the frames of a beginning thread.
     pub(crate) fn begin<A: Arena + ?Sized>(&mut self, arena: &A) {
         self.depth = 0;
         self.push(arena, UNKNOWN_FRAME);
@@ -49,7 +49,7 @@ impl Thread {
         }
     }
 
-    /// Drops the calls whose return address lies at or below `stack`; whether there were any.
+    /// Drops the calls with a return address at or below `stack`; returns whether any existed.
     #[inline(always)]
     fn drop_to<A: Arena + ?Sized>(&mut self, arena: &A, stack: u64) -> bool {
         let before = self.depth;
@@ -79,7 +79,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         (self.s.function, self.s.instead) = (top.function, top.instead);
     }
 
-    /// The cell of a call to which the costs of what it calls go.
+    /// The cell of a call that pays for its callees.
     pub(crate) fn instead(&mut self, caller: &Frame, site: u32) -> u32 {
         if caller.instead != 0 { caller.instead } else { self.cell(caller.function, site) }
     }
@@ -136,7 +136,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.enter(block, record.first);
     }
 
-    /// A stub costs its caller; where it jumps to is still open.
+    /// A stub costs its caller; its target is still open.
     #[cold]
     fn pass_through(&mut self, block: u32) {
         let Some(top) = self.s.now.depth.checked_sub(1).filter(|top| *top > 0) else { return };
@@ -192,7 +192,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let index = match known {
             Some(index) => Some(index as u32),
             None => {
-                // In Callgrind's model all threads have the same caches.
+                // In Callgrind's model all threads share the caches.
                 let first = s.threads.values(arena).first().filter(|_| s.model.callgrind == 1);
                 let thread = match first {
                     Some(first) => Thread::with_caches(arena, id, &s.model, first.caches),
@@ -215,7 +215,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.stand();
     }
 
-    /// Thread `id` has ended; what it loaded into caches of its own is given up.
+    /// Thread `id` has ended; lines of its own caches are given up.
     pub(crate) fn thread_end(&mut self, id: u64) {
         if id != self.s.now.id {
             return;

@@ -1,4 +1,4 @@
-//! Everything that a simulation keeps, as it lies in the arena.
+//! The whole state of a simulation in the arena.
 
 use locality_stream::{Arena, Event, List, NO_INSTRUCTION, Offset, Plain, Range, Span, are_apart};
 
@@ -11,7 +11,7 @@ use crate::totals::UNKNOWN_CALLER;
 
 /// Marks a complete state of this version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x06");
-/// Frames kept per thread; deeper calls stay in the context of the deepest.
+/// Frames stored per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
 /// Entries of a thread's stride prefetcher.
 pub(crate) const STRIDES: usize = 256;
@@ -26,7 +26,7 @@ pub(crate) const UNKNOWN_NODE: u32 = 1;
 pub(crate) struct FunctionRecord {
     pub(crate) entry: u64,
     pub(crate) instruction: u32,
-    /// 1 when its costs go to its caller.
+    /// 1 if its caller pays its costs.
     pub(crate) skipped: u32,
     pub(crate) inclusive: Costs,
 }
@@ -80,7 +80,7 @@ pub(crate) struct Node {
     pub(crate) parent: u32,
     pub(crate) function: u32,
     pub(crate) arc: u32,
-    /// Lines that it loaded and that are resident, at any level.
+    /// Its resident loaded lines, at any level.
     pub(crate) lines: u32,
     pub(crate) children: u32,
     pub(crate) flags: u32,
@@ -98,7 +98,7 @@ pub(crate) mod kind {
     pub(crate) const CALL: u32 = 0;
     /// The thread's begin.
     pub(crate) const ROOT: u32 = 1;
-    /// A signal handler's begin; `stack` is where its return address lay once it has returned.
+    /// Begin of a signal handler; `stack` is the place of its return address.
     pub(crate) const SIGNAL: u32 = 2;
 }
 
@@ -137,7 +137,7 @@ pub(crate) const PRIVATE: usize = 3;
 pub(crate) const I1: usize = 0;
 /// Its first data level.
 pub(crate) const D1: usize = 1;
-/// Its second level, where that is not the last.
+/// Its second level, if not the last.
 pub(crate) const L2: usize = 2;
 
 /// A thread.
@@ -152,7 +152,7 @@ pub(crate) struct Thread {
     pub(crate) ended: u32,
     /// Not 0 when the newest frame's function is not known yet.
     pub(crate) pending: u32,
-    /// The call instruction that made that frame.
+    /// The call instruction of the frame.
     pub(crate) pending_site: u32,
     /// The block whose instructions are being fetched, plus 1, and its next run.
     pub(crate) block: u32,
@@ -223,7 +223,7 @@ impl Model {
         }
     }
 
-    /// The configuration that this is of.
+    /// The configuration of the state.
     pub(crate) fn config(&self) -> Config {
         let level = |index: usize, name: &str| {
             let [bytes, ways, line] = self.sizes.get(index).copied().unwrap_or_default();
@@ -273,7 +273,7 @@ pub(crate) struct State {
     pub(crate) loads: u64,
     pub(crate) pruned_at: u64,
 
-    /// Where the current thread stands: copies of its newest frame.
+    /// Position of the current thread: copies of its newest frame.
     pub(crate) node: u32,
     pub(crate) function: u32,
     pub(crate) instead: u32,
@@ -297,7 +297,7 @@ pub(crate) struct State {
     pub(crate) roots: List<RootRecord>,
     pub(crate) nodes: List<Node>,
     pub(crate) node_numbers: Map,
-    /// Costs by data object, the unknown one first; empty where objects are not told apart.
+    /// Costs by data object, the unknown one first; empty where objects are not distinguished.
     pub(crate) objects: List<ObjectUse>,
     /// Placements that hold.
     pub(crate) placed: u64,
@@ -305,7 +305,7 @@ pub(crate) struct State {
     pub(crate) free: u32,
     /// Nodes in use, without [`UNKNOWN_NODE`].
     pub(crate) used: u32,
-    /// Nodes at which they are pruned.
+    /// Number of nodes that starts pruning.
     pub(crate) limit: u32,
     pub(crate) reserved: u32,
     /// As [`crate::TreeStatistics`].
@@ -315,7 +315,7 @@ pub(crate) struct State {
     pub(crate) nodes_made: u64,
     pub(crate) calls_folded: u64,
 }
-// SAFETY: integers; 4-byte ones in pairs, so that there is no padding.
+// SAFETY: integers; 4-byte ones in pairs, so without padding.
 unsafe impl Plain for State {}
 
 impl Thread {
@@ -378,7 +378,7 @@ impl Thread {
         true
     }
 
-    /// Where its tables lie, always in this order.
+    /// Positions of its tables, always in this order.
     fn ranges(&self) -> impl Iterator<Item = Range> + use<> {
         let caches = self.caches.into_iter().flat_map(|cache| cache.ranges());
         [self.frames.range(), self.strides.range()].into_iter().chain(caches)
@@ -495,10 +495,10 @@ impl State {
         })
     }
 
-    /// Where it and its tables lie; `offset` is its own place.
+    /// Positions of the state and its tables; `offset` is the state's own.
     fn ranges<A: Arena + ?Sized>(&self, arena: &A, offset: Offset) -> Vec<Range> {
-        // The current thread has its tables twice, and in Callgrind's model all have the same
-        // caches. A table may stand in for itself only, which the number of its role tells.
+        // The current thread has its tables twice, and in Callgrind's model all threads share
+        // caches. A table may stand in for itself only, which the number of its role shows.
         let threads = self.threads.values(arena).iter().chain([&self.now]);
         let mut shared: Vec<(usize, Range)> =
             threads.flat_map(|thread| thread.ranges().enumerate().collect::<Vec<_>>()).collect();
@@ -558,7 +558,7 @@ impl State {
         let fetches = |thread: &Thread| model.fetch == 1 || thread.run >= thread.run_end;
         let [bytes, _, line] = model.sizes.get(model.levels as usize).copied().unwrap_or([0, 0, 1]);
         let last = if model.levels > 1 { bytes / line } else { 0 };
-        // The unknown one is always there, if only as a number.
+        // The unknown object always exists, if only as a number.
         let objects = self.objects.len().max(1);
         are_apart(arena, self.ranges(arena, offset))
             && self.objects.len() >= model.objects as usize

@@ -1,4 +1,4 @@
-//! Tables in an arena: a hash table, and records kept by (function, index of code). None has pointers.
+//! Tables in an arena: a hash table, and records indexed by (function, index of code). None has pointers.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -49,7 +49,7 @@ impl Map {
         }
     }
 
-    /// The number of a key; 0 for one that is not there.
+    /// The number of a key; 0 for an absent one.
     #[inline(always)]
     pub(crate) fn get<A: Arena + ?Sized>(&self, arena: &A, key: u64) -> u32 {
         // SAFETY: `probe` returns a slot of this table. A free one has the value 0.
@@ -68,7 +68,8 @@ impl Map {
             old.slots.release(arena);
         }
         let slot = self.probe(arena, key);
-        // SAFETY: a slot of this table, of which `self` is the only owner. A key is there after its value.
+        // SAFETY: a slot of this table, with `self` as its only owner. A key is there after its
+        // value.
         unsafe {
             self.used += u64::from((*slot).key == 0);
             (*slot).value = value.into();
@@ -88,7 +89,7 @@ impl Map {
     }
 
     fn all<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> impl Iterator<Item = &'a Slot> + use<'a, A> {
-        // SAFETY: nobody writes this table meanwhile.
+        // SAFETY: the table has no writer meanwhile.
         let slots = unsafe { self.slots.slice(arena) }.unwrap_or_default();
         slots.iter().filter(|slot| slot.key != 0)
     }
@@ -106,7 +107,7 @@ impl Map {
         }
         // A free slot's value may have been written without its key.
         let values_are_below = || {
-            // SAFETY: nobody writes this table meanwhile.
+            // SAFETY: the table has no writer meanwhile.
             let slots = unsafe { self.slots.slice(arena) }.unwrap_or_default();
             slots.iter().all(|slot| slot.value < bound as u64)
         };
@@ -123,7 +124,7 @@ pub(crate) struct Entry<T> {
     pub(crate) index: u32,
     pub(crate) value: T,
 }
-// SAFETY: `T` has no padding and is made of 8-byte integers, behind 8 bytes.
+// SAFETY: `T` has no padding and is made of 8-byte integers, after 8 bytes.
 unsafe impl<T: Plain> Plain for Entry<T> {}
 
 /// Records by (function, index of code). Code mostly belongs to one function, which a table by index knows.
@@ -183,8 +184,8 @@ impl<T: Plain> Keyed<T> {
         self.look_up(arena, function, index, value)
     }
 
-    /// As [`Keyed::find`], of an index that `parts` has; `None` where there is no such record. It
-    /// is the latest one of the index then; no table moves.
+    /// As [`Keyed::find`], for an index in `parts`; `None` without such a record. It becomes the
+    /// latest record of the index; no table moves.
     #[inline(never)]
     pub(crate) fn known<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32) -> Option<u32> {
         let number = self.numbers.get(arena, (u64::from(function) + 1) << 32 | u64::from(index));
@@ -197,7 +198,7 @@ impl<T: Plain> Keyed<T> {
 
     #[inline(never)]
     fn look_up<A: Arena + ?Sized>(&mut self, arena: &A, function: u32, index: u32, value: T) -> Option<u32> {
-        /// Indices above are not kept by index: code has no such.
+        /// Indices above are not stored by index: code has no such.
         const MOST: u32 = 1 << 28;
         let key = (u64::from(function) + 1) << 32 | u64::from(index);
         let mut number = self.numbers.get(arena, key);

@@ -1,4 +1,4 @@
-//! What a simulation comes to: plain values that merge.
+//! Result of a simulation: plain values that merge.
 //!
 //! **Functions are call targets**, by the address at which control arrived: a procedure linkage
 //! table's stub is passed through to what it jumps to, and what a function jumps to without a call
@@ -28,9 +28,9 @@ pub const UNKNOWN_CALLER_NAME: &str = "[unknown caller]";
 pub struct Function {
     /// Address of its first instruction; 0 for [`UNKNOWN_CALLER`].
     pub entry: u64,
-    /// Index of that instruction in the stream's code; [`NO_INSTRUCTION`] where it is not known.
+    /// Index of the instruction in the stream's code; [`NO_INSTRUCTION`] if unknown.
     pub instruction: u32,
-    /// What it and everything below it cost.
+    /// Its inclusive cost.
     pub inclusive: Costs,
 }
 
@@ -40,16 +40,16 @@ impl Function {
         Function { entry: 0, instruction: NO_INSTRUCTION, inclusive: Costs([0; COLUMNS]) };
 }
 
-/// What one instruction cost in one function.
+/// Cost of one instruction in one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SelfCost {
     /// Index into [`Totals::functions`].
     pub function: u32,
     /// Index of the instruction in the stream's code; [`NO_INSTRUCTION`] where it is not known.
     pub instruction: u32,
-    /// Its address; 0 where it is not known.
+    /// Its address; 0 if unknown.
     pub address: u64,
-    /// Its own costs, and those of the skipped functions that it calls.
+    /// Its own costs, and those of its skipped callees.
     pub costs: Costs,
 }
 
@@ -66,7 +66,7 @@ pub struct CallArc {
     pub callee: u32,
     /// How often it was taken.
     pub calls: u64,
-    /// What everything below it cost.
+    /// Inclusive cost.
     pub inclusive: Costs,
 }
 
@@ -77,7 +77,7 @@ pub struct Root {
     pub function: u32,
     /// The signal that a handler is for; `None` for a thread.
     pub signal: Option<u32>,
-    /// What everything below it cost.
+    /// Inclusive cost.
     pub inclusive: Costs,
 }
 
@@ -87,8 +87,8 @@ pub struct Root {
 pub struct TreeStatistics {
     /// Prunings: the times at which nodes were counted.
     pub prunings: u64,
-    /// Nodes that were needed, summed over the prunings: divided by these, the average size of all
-    /// trees together.
+    /// Needed nodes, summed over the prunings: divided by these, the average size of all trees
+    /// together.
     pub nodes_sum: u64,
     /// The largest number of needed nodes seen at a pruning.
     pub nodes_most: u64,
@@ -99,7 +99,7 @@ pub struct TreeStatistics {
 }
 
 impl TreeStatistics {
-    /// Adds those of other trees.
+    /// Adds the totals of other trees.
     pub fn merge(&mut self, other: &TreeStatistics) {
         self.prunings += other.prunings;
         self.nodes_sum += other.nodes_sum;
@@ -127,14 +127,13 @@ pub struct Totals {
     /// Roots, by function and signal.
     pub roots: Vec<Root>,
     /// Costs of use by the source's number of a data object, [`crate::UNKNOWN_OBJECT`] first; empty
-    /// where they are not told apart. A number stands for the same object in all streams of an
+    /// where they are not distinguished. A number stands for the same object in all streams of an
     /// image.
     pub objects: Vec<ObjectUse>,
     /// All costs.
     pub sum: Costs,
-    /// Caches beside one another: threads (or processes) with a hierarchy of their own. With one
-    /// hierarchy a single stream had, threads share the last level; with several streams nothing is
-    /// shared between them.
+    /// Parallel hierarchies: threads or processes with a hierarchy of their own. In one hierarchy
+    /// of a single stream, threads share the last level; several streams share nothing.
     pub streams: u64,
     /// Threads seen.
     pub threads: u64,
@@ -156,8 +155,8 @@ impl Totals {
         costs
     }
 
-    /// Whether self costs, what the roots include, and what objects cost are equal to all costs, to
-    /// the last count.
+    /// Whether the sums of self costs, of the roots' inclusive costs, and of objects' costs equal
+    /// all costs, to the last count.
     pub fn balances(&self) -> bool {
         let (mut own, mut roots) = (Costs::default(), Costs::default());
         self.self_costs.iter().for_each(|cost| own += &cost.costs);

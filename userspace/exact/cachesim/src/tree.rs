@@ -91,7 +91,7 @@ impl State {
                 let (parent, is_root) = (node.parent, node.flags & flag::ROOT != 0);
                 self.hand_up(arena, number);
                 if let Some(node) = self.nodes.get_mut(arena, number) {
-                    // Nothing finds a free node by its parent, which is the next free one.
+                    // A free node is not found by its parent field, which links the next free one.
                     (node.flags, node.arc) = (flag::FREE, 0);
                     node.parent = self.free;
                 }
@@ -126,7 +126,7 @@ impl State {
         self.pruned_at = self.loads;
     }
 
-    /// Prunes when it is time for it.
+    /// Prunes when due.
     #[inline(always)]
     pub(crate) fn prune_sometimes<A: Arena + ?Sized>(&mut self, arena: &A, facts: &mut Facts) {
         if self.loads.saturating_sub(self.pruned_at) >= LOADS.0.max(LOADS.1 * u64::from(self.used)) {
@@ -134,7 +134,8 @@ impl State {
         }
     }
 
-    /// Counts the nodes at the tops of all stacks, whose parents have children, as needed (or not any more).
+    /// Counts the nodes at the tops of all stacks, with parents that have children, as needed (or
+    /// not any more).
     fn hold_stacks<A: Arena + ?Sized>(&mut self, arena: &A, by: i32) {
         let mut nodes = self.nodes;
         let mut hold = |thread: &Thread| {
@@ -286,8 +287,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         })
     }
 
-    /// As [`Sim::arrive`] of a call from a place whose calls led to this block before; false, and
-    /// nothing is done, where it is not such a call.
+    /// As [`Sim::arrive`] for a call whose place led to this block before; false, without effect,
+    /// for other calls.
     #[inline(always)]
     pub(crate) fn enter_again(&mut self, block: u32) -> bool {
         let depth = self.s.now.depth;
@@ -317,7 +318,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     }
 
     /// The newest frame's function is known: the one that begins at the instruction `first`, in
-    /// `block` where the source tells it, else at the target of the call if that is in its bytes.
+    /// `block` if the source gives it, else at the target of the call within its bytes.
     #[inline(always)]
     pub(crate) fn enter(&mut self, block: u32, first: u32) {
         let pending = std::mem::take(&mut self.s.now.pending);
@@ -346,7 +347,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     #[inline(never)]
     fn enter_slowly(&mut self, block: u32, first: u32, site: u32) {
         let depth = self.s.now.depth;
-        // SAFETY: below the depth: the caller checked that there are two.
+        // SAFETY: below the depth: the caller checked for two frames.
         let above = unsafe { *self.s.now.frame(self.arena, depth - 2) };
         let told = block != NONE;
         let target = if told { None } else { self.code.instruction(site).and_then(facts::direct_target) };

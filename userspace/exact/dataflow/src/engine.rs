@@ -21,16 +21,16 @@ use crate::shadow::{Shadow, raise};
 use crate::state::{BranchCount, MAGIC, MARKS, NONE, STORES, State, is_predicted};
 use crate::summary::{self, LaneSummary, Summary};
 
-/// Times from which on all are made earlier.
+/// Times from which on all are reduced.
 const LATE: u32 = 3 << 30;
 /// Cycles that are left to lanes without a window then.
 const KEPT: u32 = 1 << 31;
-/// What is subtracted is a multiple of this.
+/// The reduction is a multiple of this.
 const ROUND: u32 = 1 << 26;
 /// Stretches over time of lanes without a window.
 const OVER_TIME: u64 = 512;
 
-/// A predictor and the lanes that go by it.
+/// A predictor and its lanes.
 struct Predicting {
     state: predict::State,
     lanes: Vec<usize>,
@@ -64,7 +64,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     pub fn create(arena: &'a A, setup: &Setup, marks: Marks) -> Result<Self, ArenaFull> {
         let span: Span<State<L>> = Span::allocate(arena, 1).ok_or(ArenaFull)?;
         let state = span.get(arena).ok_or(ArenaFull)?;
-        // SAFETY: fresh room, zeroed, which is a valid value; nobody else knows it.
+        // SAFETY: fresh, zeroed room, which is a valid value without other references.
         let values = unsafe { &mut *state.as_ptr() };
         values.begin(arena, setup, marks.begins != 0).ok_or(ArenaFull)?;
         compiler_fence(Ordering::SeqCst);
@@ -315,7 +315,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// What called the region takes its results.
+    /// The region's caller takes its results.
     #[cold]
     fn end_region(&mut self) {
         let s = self.values();
@@ -355,7 +355,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
             s.stores_seen += 1;
             s.stored += 1;
             if s.store_count as usize == STORES {
-                // Of one that stores many pieces: those before are done with its start.
+                // Of an execution with many stored pieces: earlier pieces are done with its start.
                 let start = s.open_start;
                 for [address, size] in s.stores {
                     self.shadow.store(&mut s.pages, address, size as u16, &start)?;
@@ -483,7 +483,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         }
     }
 
-    /// Writes an instruction's results, and counts it. When it is done.
+    /// Writes an instruction's results, and counts it. Returns its completion.
     #[inline(always)]
     fn finish(&mut self, op: &Op, start: [u32; L]) -> Option<[u32; L]> {
         let s = self.values();
@@ -615,7 +615,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         s.next_mark = (s.instructions / s.stretch + 1) * s.stretch;
     }
 
-    /// Makes all times earlier, before they exceed their numbers. Exact for windows; without one,
+    /// Reduces all times before they exceed their numbers. Exact for windows; without a window,
     /// values older than [`KEPT`] cycles become that old.
     #[cold]
     fn rebase(&mut self) {

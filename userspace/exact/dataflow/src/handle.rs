@@ -1,4 +1,4 @@
-//! The engine as others use it, whatever its number of machines.
+//! The engine's interface, for any number of machines.
 
 use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Offset, Span};
 
@@ -32,7 +32,8 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         Ok(Self { lanes, arena: std::marker::PhantomData })
     }
 
-    /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
+    /// Takes up the state at `offset`, after any end of its process. The process must not run any
+    /// more.
     ///
     /// # Errors
     /// A place without a state, or a damaged one.
@@ -62,7 +63,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         self.lanes.consumed()
     }
 
-    /// What it comes to.
+    /// Its result.
     pub fn finish(&mut self) -> Summary {
         self.lanes.finish()
     }

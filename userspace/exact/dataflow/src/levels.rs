@@ -23,7 +23,7 @@ type ByClass = [u32; 16];
 pub struct Histogram {
     /// Cycles with so many instructions.
     pub cycles: [u64; BINS],
-    /// Instructions that started in these.
+    /// Instructions with a start in these.
     pub instructions: [u64; BINS],
     /// The same by class.
     pub classes: [[u64; 16]; BINS],
@@ -99,7 +99,7 @@ impl Levels {
         [self.ring.range(), self.table.range(), self.classes.range()]
     }
 
-    /// Whether the tables are those of such a window.
+    /// Whether the tables belong to such a window.
     pub fn is_whole<A: Arena + ?Sized>(&self, arena: &A, window: Option<u32>) -> bool {
         let fits = self.ring.get(arena).is_some()
             && self.table.get(arena).is_some()
@@ -251,7 +251,7 @@ impl Levels {
     ) -> (Histogram, u64, u64) {
         if window.is_some() {
             self.settle(arena, cycles);
-            // Copies that take no time may start when all else is done.
+            // Copies without a latency may start after everything else is done.
             let mask = (self.ring.count() as u64).wrapping_sub(1);
             let last = self.ring.get(arena).filter(|_| self.next == cycles);
             // SAFETY: below the count of the ring.

@@ -5,7 +5,7 @@
 //! flags and bytes of memory. An instruction starts when what it reads is there; instructions
 //! divided by cycles are the parallelism (work ÷ span). With a window of W instructions, none starts
 //! before the one W before it, and all before that, are done (Wall, ASPLOS 1991, continuous windows);
-//! behind a branch that the predictor does not foresee, the next ones wait for it.
+//! after a branch that the predictor does not foresee, the next ones wait for it.
 //!
 //! [`Engine`] takes the events of one thread, which must tell blocks, and keeps times of locations,
 //! distributions and branches in an arena, for up to [`LANES`] machines at once; [`Summary`] is what
@@ -43,7 +43,7 @@ pub use summary::{LaneSummary, Summary};
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No complete state there, or one of another version.
+    /// No complete state, or one of another version.
     #[error("no state of the parallelism engine at this place")]
     NoState,
     /// Its tables contradict each other.

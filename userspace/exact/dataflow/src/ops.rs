@@ -2,9 +2,8 @@
 //! up times.
 //!
 //! Times of a thread lie in one array ([`PLACES`]): those of the locations of `stream::Locations`,
-//! and behind them the *early* times of general registers and flags, which induction variables
-//! have beside their ordinary ones. Flags that a later instruction of the block writes before any
-//! other reads them are left out.
+//! then the *early* times of general registers and flags, which induction variables have beside
+//! their ordinary ones. Flags overwritten within the block before a read are left out.
 
 use locality_stream::{
     By, Class, Dependences, Flow, Instruction, InstructionRecord, LatencyClass, Locations, Top,
@@ -23,11 +22,11 @@ const FLAGS: usize = 17;
 
 /// Set where the instruction may access memory.
 pub(crate) const MEMORY: u8 = 1;
-/// Set where it is a string instruction, of which each iteration is an execution.
+/// Set for a string instruction, with an execution for each iteration.
 pub(crate) const STRING: u8 = 2;
 /// Set where [`Op::special`] tells more.
 pub(crate) const SPECIAL: u8 = 4;
-/// Set where nobody waits for what it writes.
+/// Set for an instruction without readers.
 pub(crate) const IGNORED: u8 = 8;
 
 /// Classes of instructions in distributions.
@@ -53,7 +52,7 @@ pub const CLASSES: [&str; 16] = [
 /// An instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
-    /// Where its places begin: of addresses, of data, written, merged.
+    /// Start of its places: of addresses, of data, written, merged.
     pub places: u32,
     pub special: u32,
     pub addresses: u8,
@@ -62,7 +61,7 @@ pub(crate) struct Op {
     pub merges: u8,
     /// Cycles from its start to its result.
     pub latency: u8,
-    /// Cycles of these that its load takes, before which other operands are not needed.
+    /// Cycles of its load, before which other operands are not needed.
     pub load: u8,
     pub class: u8,
     pub flags: u8,
@@ -87,11 +86,11 @@ pub(crate) struct Block {
     pub count: u32,
     /// Index of the first instruction.
     pub first: u32,
-    /// Where its count of branches is; `u32::MAX`: it ends otherwise.
+    /// Position of its branch's count; `u32::MAX` for other ends.
     pub branch: u32,
     pub address: u64,
     pub end: u64,
-    /// Where the branch at its end leads to; 0: not known.
+    /// Target of the branch at its end; 0: not known.
     pub target: u64,
     pub flow: Flow,
     /// General registers written.
@@ -118,7 +117,7 @@ impl Block {
     };
 }
 
-/// All blocks that were met.
+/// All blocks met.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     pub ops: Vec<Op>,
@@ -129,9 +128,9 @@ pub(crate) struct Compiled {
 /// Marks in recorded addresses.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks {
-    /// All bits that are no part of an address.
+    /// All bits outside of an address.
     pub all: u64,
-    /// Instructions that nobody waits for.
+    /// Instructions without readers.
     pub ignored: u64,
     /// First instructions of a region.
     pub begins: u64,
@@ -162,7 +161,7 @@ impl Compiled {
                 block.addressed |= general(dependences.data);
             }
         }
-        // From the end, since what is written in vain is known from behind.
+        // From the end, since what is written in vain is known from the end.
         let mut lists: Vec<(Op, Lists)> = Vec::new();
         let mut needed = [true; 2];
         for ((dependences, facts), record) in found.iter().zip(&facts).zip(marked).rev() {
@@ -210,7 +209,7 @@ impl Compiled {
         }
         if view.stack && (found.stack != 0 || found.leaves) {
             let pointer = Locations::STACK_POINTER;
-            // A step has it among its data; of others the address says it.
+            // A step has it among its data; for other instructions the address decides.
             if found.step.is_none() {
                 data = data.without(pointer);
             }
@@ -231,7 +230,7 @@ impl Compiled {
             } else if let Some(writes) = writes_flag.get_mut(at) {
                 *writes = is_whole || is_merged;
             }
-            // Merged flags need the old ones only where they are needed themselves.
+            // Merged flags depend on the old ones only if read themselves.
             *is_needed = (*is_needed && !is_whole) || data.has(location);
         }
         let touches = found.memory.iter().any(|operand| operand.is_loaded || operand.is_stored);
@@ -268,7 +267,7 @@ impl Compiled {
                 By::Constant(_) => None,
                 By::Register(by) => Some(by),
             };
-            // A block that writes what is added makes no steps.
+            // A block that writes the added register makes no steps.
             if by.is_none_or(|by| block.written & 1 << by == 0) {
                 let [carry, others] = writes_flag;
                 special = Some(Special::Step { register: step.register, by, carry, flags: others, last: 0 });

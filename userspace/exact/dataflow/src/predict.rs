@@ -6,7 +6,7 @@ use locality_stream::{Branch, Predictor};
 
 use crate::setup::Predict;
 
-/// The state of one predictor. Not kept in the arena: after a kill it begins anew.
+/// The state of one predictor. Not in the arena: after a kill it begins anew.
 pub(crate) enum State {
     Static,
     None,
@@ -15,7 +15,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// `None` for one that foresees all.
+    /// `None` for the perfect predictor.
     pub fn new(predict: Predict) -> Option<State> {
         match predict {
             Predict::Perfect => None,
@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// Whether a branch at `address` with `static_target`, where it has one, was foreseen; learns.
+    /// Whether a branch at `address` with `static_target`, if any, was foreseen; learns.
     pub fn foresees(&mut self, address: u64, static_target: u64, branch: Branch) -> bool {
         let taken = branch.target != branch.next;
         match self {

@@ -7,7 +7,7 @@
 
 use locality_stream::{Arena, Plain, Range, Span};
 
-/// Calls kept; deeper ones are not told apart.
+/// Calls stored; deeper ones are not distinguished.
 const DEPTH: usize = 1 << 16;
 
 /// Where a thread stands; lies in an arena.
@@ -18,7 +18,7 @@ pub struct Regions {
     depth: u64,
     /// Not 0 within a region.
     inside: u64,
-    /// Where its return address lies.
+    /// Place of its return address.
     slot: u64,
     /// Regions begun.
     pub(crate) calls: u64,

@@ -23,7 +23,7 @@ pub struct View {
 }
 
 impl View {
-    /// Nothing is ignored: what the machine code says.
+    /// No dependence is ignored: the machine code's view.
     pub const MACHINE: View = View { stack: false, induction: false, copies: false };
     /// All three: dependences of values alone.
     pub const VALUES: View = View { stack: true, induction: true, copies: true };
@@ -84,7 +84,7 @@ impl Latency {
 /// Which branches are foreseen. Returns always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Predict {
-    /// All of them.
+    /// All kinds.
     #[default]
     Perfect,
     /// Two-bit counters by address and so many outcomes before, 1 to 20; jumps to computed addresses
@@ -131,12 +131,12 @@ impl FromStr for Predict {
     }
 }
 
-/// One machine of those that run side by side.
+/// One of the machines that run side by side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lane {
     /// Instructions in flight at most; `None`: no limit.
     pub window: Option<u32>,
-    /// Which branches it foresees.
+    /// Its predictor.
     pub predict: Predict,
 }
 
@@ -160,7 +160,7 @@ pub fn window(text: &str) -> Result<Option<u32>, BadSetup> {
 #[error("{0}")]
 pub struct BadSetup(String);
 
-/// All of it.
+/// The whole setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setup {
     /// What is ignored.

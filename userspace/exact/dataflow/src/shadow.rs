@@ -43,7 +43,7 @@ struct Head {
 /// Room before the words.
 const HEAD: usize = 128;
 
-/// The table with what finds its pages fast.
+/// The table, with its index of pages.
 pub(crate) struct Shadow<'a, const L: usize, A: ?Sized> {
     arena: &'a A,
     near: Box<[(u64, *mut u8); NEAR]>,
@@ -70,13 +70,13 @@ impl Pages {
         self.left = 0;
     }
 
-    /// Room of all tables; `None` where they cannot be.
+    /// Room of all tables; `None` for impossible sizes.
     pub fn ranges<const L: usize, A: Arena + ?Sized>(&self, arena: &A) -> Option<Vec<Range>> {
         let mut ranges = vec![self.slots.range()];
         if !self.slots.count().is_power_of_two() || self.used as usize >= self.slots.count() {
             return None;
         }
-        // SAFETY: nobody else has the state.
+        // SAFETY: the state has no other reference.
         let slots = unsafe { self.slots.slice(arena) }?;
         let mut used = 0;
         for [_, offset] in slots.iter().filter(|[key, _]| *key != 0) {
@@ -93,7 +93,7 @@ impl Pages {
                 ranges.push(times.range());
             }
         }
-        // An empty slot must be left, so that searches end.
+        // An empty slot must remain, to end searches.
         (used < slots.len()).then_some(ranges)
     }
 }
@@ -112,7 +112,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
         (first, pages.slots.count())
     }
 
-    /// The page's slot, or the empty one where it would be.
+    /// The page's slot, or the empty one for it.
     fn slot(&self, pages: &Pages, key: u64) -> Option<*mut [u64; 2]> {
         let (first, count) = self.slots(pages);
         if first.is_null() {
@@ -131,7 +131,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
         }
     }
 
-    /// A page's room; null where it was never written.
+    /// A page's room; null for an unwritten page.
     #[inline(always)]
     fn page(&mut self, pages: &Pages, number: u64) -> *mut u8 {
         let key = number + 1;
@@ -200,7 +200,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
             if page.is_null() {
                 return;
             }
-            // SAFETY: a page's room, of which nobody else has a reference.
+            // SAFETY: a page's room, without other references.
             let head = unsafe { &*page.cast::<Head>() };
             if head.split[word / 64] >> (word % 64) & 1 == 0 {
                 // SAFETY: below the words of the page.
@@ -281,7 +281,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
         piece: std::ops::Range<u64>,
         time: &[u32; L],
     ) -> Option<()> {
-        // SAFETY: a page's room, of which nobody else has a reference.
+        // SAFETY: a page's room, without other references.
         let head = unsafe { &mut *page.cast::<Head>() };
         if head.bytes == 0 {
             head.bytes = self.arena.allocate(byte_times::<L>())?;
@@ -303,7 +303,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
         Some(())
     }
 
-    /// Makes all times earlier by so much, 0 at least.
+    /// Reduces all times by this, to 0 at least.
     pub fn rebase(&mut self, pages: &Pages, by: &[u32; L]) {
         let (first, count) = self.slots(pages);
         let sooner = |times: *mut [u32; L], count: usize| {
@@ -320,10 +320,10 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
                 let page = self.at(offset);
                 // SAFETY: a page's room.
                 let head = unsafe { &*page.cast::<Head>() };
-                // SAFETY: the words lie behind the head.
+                // SAFETY: the words follow the head.
                 sooner(unsafe { page.add(HEAD).cast() }, WORDS);
                 for word in (0..WORDS).filter(|word| head.split[word / 64] >> (word % 64) & 1 == 1) {
-                    // SAFETY: the word's bytes, in room that it has.
+                    // SAFETY: the word's bytes, in allocated room.
                     sooner(unsafe { self.at(head.bytes).cast::<[u32; L]>().add(word * 8) }, 8);
                 }
             }
@@ -333,7 +333,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
 
 #[inline(always)]
 fn whole<const L: usize>(page: *mut u8, word: usize, time: &[u32; L]) {
-    // SAFETY: a page's room, of which nobody else has a reference, and a word of it.
+    // SAFETY: a page's room without other references, and a word of it.
     unsafe {
         let head = &mut *page.cast::<Head>();
         head.split[word / 64] &= !(1 << (word % 64));

@@ -1,4 +1,4 @@
-//! What an engine has of a thread, all of it in an arena, so that another process can go on.
+//! An engine's state of a thread in an arena, for another process to continue.
 
 use locality_stream::{Arena, Flow, List, Plain, Range, Span, are_apart};
 
@@ -10,7 +10,7 @@ use crate::shadow::Pages;
 
 /// Marks a complete state of this version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dataflo\x01");
-/// Stores of one execution that are kept apart until it is done.
+/// Stores of one execution, stored apart until it is done.
 pub(crate) const STORES: usize = 16;
 /// Stretches of the run of which the time is noted, at most.
 pub(crate) const MARKS: usize = 1024;
@@ -27,9 +27,9 @@ pub struct BranchCount {
     pub instruction: u64,
     /// Executions.
     pub executed: u64,
-    /// Those that went elsewhere than to the next instruction.
+    /// Branches to another place than the next instruction.
     pub taken: u64,
-    /// Those that the first predictor which is not perfect did not foresee.
+    /// Branches missed by the first imperfect predictor.
     pub mispredicted: u64,
 }
 // SAFETY: integers.
@@ -125,15 +125,15 @@ pub(crate) struct State<const L: usize> {
     pub loads: u64,
     pub stored: u64,
     pub times: [[u32; L]; PLACES],
-    /// When all instructions so far are done.
+    /// Completion of all instructions so far.
     pub retired: [u32; L],
-    /// When the next one may start at all: behind mispredicted branches, within the region.
+    /// When the next one may start at all: after mispredicted branches, within the region.
     pub least: [u32; L],
-    /// What was subtracted from all times.
+    /// Total reduction of all times.
     pub rebased: [u64; L],
     /// Branches that were not foreseen.
     pub mispredicted: [u64; L],
-    /// [`State::retired`] behind the latest instructions.
+    /// [`State::retired`] after the latest instructions.
     pub ring: Span<[u32; L]>,
     pub levels: [Levels; L],
     /// Times at the ends of stretches.
@@ -144,7 +144,7 @@ pub(crate) struct State<const L: usize> {
     pub pages: Pages,
     pub branches: List<BranchCount>,
     pub regions: Regions,
-    /// General registers: the block that wrote each last, and that addressed by it last.
+    /// General registers: the last block that wrote each, and the last that addressed by it.
     pub written: [u32; 16],
     pub addressed: [u32; 16],
     /// Number of the block under way.
@@ -161,7 +161,7 @@ pub(crate) struct State<const L: usize> {
     pub loads_seen: u32,
     pub stores_seen: u32,
     pub top: u32,
-    /// The string instruction executed last: its address, and the number of the instruction behind.
+    /// The string instruction executed last: its address, and the number of the next instruction.
     pub string: [u64; 2],
 }
 // SAFETY: integers without padding for an even L: all parts are multiples of 8 bytes or come in pairs.

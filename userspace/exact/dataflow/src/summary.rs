@@ -1,4 +1,4 @@
-//! What a run comes to: plain values that merge.
+//! Result of a run: plain values that merge.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ pub struct LaneSummary {
     pub cycles: u64,
     /// Cycles and instructions by parallelism.
     pub histogram: Histogram,
-    /// Neighbouring cycles that are counted as one; 1 is exact.
+    /// Neighbouring cycles counted as one; 1 is exact.
     pub resolution: u64,
     /// The same of counts by class.
     pub class_resolution: u64,
-    /// Stretches: where each begins (with a window: instruction; without: cycle), its instructions,
-    /// its cycles.
+    /// Stretches: start of each (with a window: instruction; without: cycle), its instructions, its
+    /// cycles.
     pub over_time: Vec<(u64, u64, u64)>,
     /// Branches that were not foreseen.
     pub mispredicted: u64,

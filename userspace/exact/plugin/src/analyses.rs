@@ -24,7 +24,7 @@ use crate::{
     settings::{Mode, Settings},
 };
 
-/// What is asked for of one stream.
+/// Requested analyses of one stream.
 struct Exact {
     reuse: Option<Engine<'static, Region>>,
     cache: Option<CacheSim<'static, Region>>,
@@ -36,7 +36,7 @@ pub fn marks(number: usize) -> Marks {
     Marks { all: MARKS, ignored: 0, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
 }
 
-/// The analyses of each lane's thread, which lends them to its worker.
+/// The analyses of each lane's thread, lent to its worker.
 static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
 /// The analyses of a run in one global order. Locked, since threads that lost patience may come at
 /// the same time.
@@ -59,7 +59,7 @@ fn config(settings: &Settings) -> Config {
 }
 
 impl Exact {
-    /// Makes the analyses, and tells where their states lie.
+    /// Makes the analyses, and publishes the places of their states.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
         let mut exact = Self { reuse: None, cache: None, parallelism: Vec::new() };
@@ -115,7 +115,7 @@ impl Exact {
         Ok(())
     }
 
-    /// Events taken, by any of them: the same number in all.
+    /// Events taken, the same number in all analyses.
     fn consumed(&self, process: &'static Process, extra: &Extra) -> u64 {
         if let Some(consumed) = inside::consumed(process.region(), extra) {
             return consumed;
@@ -154,7 +154,7 @@ pub fn begin(
     if let Some(slot) = ENGINES.get(vcpu as usize) {
         let old = slot.swap(Box::into_raw(Box::new(engine)), Release);
         if !old.is_null() {
-            // SAFETY: made by `Box::into_raw`; only the lane's thread has it, and that one has ended.
+            // SAFETY: made by `Box::into_raw`; owned by the lane's thread alone, which has ended.
             drop(unsafe { Box::from_raw(old) });
         }
     }
@@ -179,8 +179,8 @@ pub fn observe(
         return Ok(engine.consumed(process, extra));
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
-    // SAFETY: made by `Box::into_raw` in `begin`, and only the lane's thread uses it, or its worker
-    // while that one waits or records.
+    // SAFETY: made by `Box::into_raw` in `begin`, and used by the lane's thread alone, or by its
+    // worker while that thread waits or records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(process, &record.extra, events).map_err(|_| FULL)?;
     Ok(engine.consumed(process, &record.extra))

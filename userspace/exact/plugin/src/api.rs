@@ -53,7 +53,7 @@ macro_rules! functions {
         }
 
         impl Api {
-            /// Finds all of them, or names the one that is missing.
+            /// Finds all functions, or names the missing one.
             pub fn find() -> Result<Self, &'static str> {
                 Ok(Self { $($field: {
                     let found = symbol($name).ok_or(concat!("this qemu-x86_64 lacks ", $name))?;
@@ -89,7 +89,7 @@ functions! {
     instruction_address = "qemu_plugin_insn_vaddr": fn(*const Insn) -> u64;
     /// Host address of an instruction's bytes.
     instruction_host = "qemu_plugin_insn_haddr": fn(*const Insn) -> *const c_void;
-    /// log2 of the bytes that one access moves.
+    /// log2 of the bytes of one access.
     memory_size_shift = "qemu_plugin_mem_size_shift": fn(u32) -> c_uint;
     /// Whether an access writes.
     memory_is_store = "qemu_plugin_mem_is_store": fn(u32) -> bool;

@@ -51,7 +51,7 @@ pub fn replace(process: &Process, vcpu: c_uint, folder: i32, path: u64, lists: [
     header.state.store(state::RUNNING, Release);
 }
 
-/// A file that is there, but that QEMU cannot run: it will run natively.
+/// An existing file that QEMU cannot run: it will run natively.
 fn note_refusal(process: &Process, file: &CString, why: &Refusal) {
     let runs_natively = match why {
         Refusal::Foreign(..) | Refusal::Privileged => true,

@@ -122,7 +122,7 @@ pub fn simulated(
     Some(finish())
 }
 
-/// Parallelism of a thread and of each function told apart, finished with what was left in its
+/// Parallelism of a thread and of each function distinguished, finished with what was left in its
 /// buffers (index of its record). The process must be gone.
 ///
 /// # Errors
@@ -143,10 +143,10 @@ pub fn parallelism(
     places.filter(|(_, state)| *state != 0).map(finish).collect()
 }
 
-/// The granules kept.
+/// The granules stored.
 ///
 /// # Safety
-/// Nobody may be writing them.
+/// The ranges must have no writer.
 pub unsafe fn touches<'a>(region: &'a Region, extra: &Extra) -> &'a [u64] {
     let offset = extra.touches.load(Relaxed);
     let count = (extra.count.load(Relaxed) as usize).min(TOUCHES);

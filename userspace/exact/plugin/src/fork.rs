@@ -1,4 +1,4 @@
-//! A forked child gets a file of its own, at the same address, before it touches its parent's.
+//! A forked child gets its own file, at the same address, before it touches its parent's.
 //!
 //! The child's translated code goes on to be valid, so the tables of code are copied; counts begin
 //! at zero, and what the child touches first is cold for it even when its parent used it before.

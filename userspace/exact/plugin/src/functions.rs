@@ -24,13 +24,13 @@ pub const CHOSEN: u64 = 1 << 63;
 /// Set in the recorded addresses of functions whose costs in a simulation go to their callers.
 pub const SKIPPED: u64 = locality_cachesim::SKIPPED;
 /// Set in the recorded address of the first instruction of the first function of which whole calls
-/// are told apart; those of others follow.
+/// are distinguished; those of others follow.
 pub const BEGINS: u64 = 1 << 48;
-/// Those of all such functions.
+/// Marks of all such functions.
 pub const BEGINS_ANY: u64 = (BEGINS << INCLUSIVE) - BEGINS;
-/// All marks that recorded addresses may have.
+/// All possible marks of recorded addresses.
 pub const MARKS: u64 = CHOSEN | SKIPPED | BEGINS_ANY;
-/// Names whose finding is told apart in the header.
+/// Names whose finding stands in the header.
 const TOLD: usize = 64;
 
 /// The functions asked for, and where they lie as far as files are mapped.
@@ -39,7 +39,7 @@ pub struct Functions {
     files: HashMap<String, Arc<[Place]>>,
     /// Start to end, in the program's addresses.
     ranges: BTreeMap<u64, u64>,
-    /// Where each begins, with the index of its name.
+    /// Start of each function, with the index of its name.
     begins: HashMap<u64, usize>,
 }
 

@@ -38,7 +38,7 @@ pub fn begin(region: &Region, extra: &Extra) -> Option<()> {
     Some(())
 }
 
-/// The state, where there is a sound one.
+/// The state, if a sound one exists.
 #[expect(clippy::mut_from_ref, reason = "the state lies in the region, and one thread has it")]
 fn state<'a>(region: &'a Region, extra: &Extra) -> Option<&'a mut State> {
     let offset = extra.inside.load(Relaxed);
@@ -51,12 +51,12 @@ fn state<'a>(region: &'a Region, extra: &Extra) -> Option<&'a mut State> {
     sound.then_some(state)
 }
 
-/// Events that were looked at; `None` where all are handed on.
+/// Examined events; `None` if all are handed on.
 pub fn consumed(region: &Region, extra: &Extra) -> Option<u64> {
     state(region, extra).map(|state| state.consumed)
 }
 
-/// Where the executions of blocks within calls are counted; `None` where all count.
+/// Counts of block executions within calls; `None` if all count.
 pub fn counts(region: &Region, extra: &Extra) -> Option<u64> {
     state(region, extra).map(|state| state.counts.offset())
 }

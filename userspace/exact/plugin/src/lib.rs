@@ -98,7 +98,7 @@ fn install(id: Id, words: &[String]) -> Result<(), String> {
     start::name_process(settings.program.as_os_str().as_bytes());
     mask::begin();
     let process = process::Process::install(id, api, settings)?;
-    // SAFETY: QEMU's functions, and callbacks that bear any thread.
+    // SAFETY: QEMU's functions, with callbacks that work on every thread.
     unsafe {
         (api.register_translate)(process.id(), translate::on_translate);
         (api.register_syscall)(process.id(), syscalls::on_call);

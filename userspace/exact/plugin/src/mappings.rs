@@ -3,7 +3,7 @@
 //!
 //! A line of the log is `AT START END OFFSET PATH`: a file mapping (all numbers hexadecimal, guest
 //! addresses) that was found when `AT` instructions were recorded. For an instruction the last
-//! fitting line not younger than it counts, so that a library mapped where another was is told from
+//! fitting line not younger than it counts, so that a library mapped where another was is distinguished from
 //! it. Not here: generated code, which has no line.
 
 use std::{fmt::Write as _, ops::Range, sync::atomic::Ordering::Relaxed};

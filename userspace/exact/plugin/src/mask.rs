@@ -1,4 +1,5 @@
-//! Which signals the program blocks, followed from its system calls, for the programs that it executes.
+//! The program's blocked signals, followed from its system calls, for the programs that it
+//! executes.
 //!
 //! QEMU keeps the program's mask to itself: the thread blocks other signals for the kernel. A new
 //! program would start with those.
@@ -18,7 +19,7 @@ static OF_STARTER: AtomicU64 = AtomicU64::new(0);
 thread_local! {
     /// The mask of this thread of the program, once known.
     static MASK: Cell<Option<u64>> = const { Cell::new(None) };
-    /// What the system call that runs would make of it.
+    /// The mask after the running system call.
     static ASKED: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -65,7 +66,8 @@ fn changed(mask: u64, how: c_int, set: u64) -> Option<u64> {
     }
 }
 
-/// Gives this thread the program's mask for `execve`; returns what [`put_back`] takes where that fails.
+/// Gives this thread the program's mask for `execve`; returns the argument of [`put_back`] for a
+/// failure.
 pub fn hand_over() -> u64 {
     set_own(Some(of_program()))
 }

@@ -1,11 +1,10 @@
-//! Which data objects lie where, for simulations of caches: told by the program's own system calls,
+//! Which data objects lie where, for simulations of caches: known from the program's own system calls,
 //! and by the symbols of the files that they map.
 //!
-//! Each object has a number and a line in the region's log,
-//! `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME` (numbers hexadecimal, the address that of
-//! a variable in its module); each place where it comes to lie is an entry of the region's list of
-//! placements, of which threads hear in order with their accesses. Nothing is told when memory is
-//! unmapped: nobody accesses it until something else lies there.
+//! Each object has a number and a line in the region's log, `object NUMBER KIND BYTES
+//! ADDRESS<TAB>MODULE<TAB>NAME` (numbers hexadecimal, the address that of a variable in its
+//! module). Each placement is an entry of the region's list, which threads receive in order with
+//! their accesses. Unmapping is not reported: memory is not accessed until its next placement.
 //!
 //! Mappings without a file are one object for each size. [`HEAP`] is what allocators hand out in
 //! small pieces: memory from `brk`, mappings that are smaller than glibc's `mmap` threshold, and
@@ -48,7 +47,7 @@ const FIRST: u32 = 3;
 const SMALLEST_BLOCK: u64 = 128 << 10;
 const PAGE: u64 = 4096;
 
-/// A system call that places something, with its arguments.
+/// A placing system call, with its arguments.
 #[derive(Clone, Copy)]
 struct Call {
     number: i64,
@@ -63,9 +62,9 @@ pub struct Objects {
     numbers: HashMap<String, u32>,
     /// Begun by each vCPU.
     calls: HashMap<c_uint, Call>,
-    /// Memory of modules: what their loader maps there later is theirs.
+    /// Memory of modules: later mappings of their loader there are theirs.
     modules: Vec<Range<u64>>,
-    /// Where `brk` begins, and how far it was placed.
+    /// Start of `brk`, and its placed end.
     heap: Option<Range<u64>>,
 }
 
@@ -95,8 +94,8 @@ pub fn after(process: &Process, vcpu: c_uint, number: i64, result: i64) -> bool 
     process.region().header().placements.load(Relaxed) != before
 }
 
-/// Places what is there before the program's first system call, once: its stack, of which the first
-/// events tell an address, its file and its interpreter.
+/// Places existing memory before the program's first system call, once: its stack, whose address
+/// the first events show, its file and its interpreter.
 pub fn begin(process: &Process, events: &[Event]) {
     if !process.settings().tells_objects() {
         return;
@@ -255,8 +254,8 @@ struct Module {
     /// Bytes of memory from there on.
     bytes: u64,
     interpreter: Option<std::path::PathBuf>,
-    /// Sections, and then variables by address: of two at the same one the larger first, so that
-    /// the smaller one is placed into it.
+    /// Sections, and then variables by address: of two at the same address the larger first, so
+    /// that the smaller one is placed into it.
     variables: Vec<Variable>,
 }
 
@@ -307,7 +306,7 @@ impl Module {
                 name: name.split('@').next().unwrap_or(name).to_owned(),
             });
         }
-        // Of several names for one place, the one with the fewest underscores before it.
+        // Of several names for one place, the one with the fewest leading underscores.
         let plain = |name: &str| name.bytes().take_while(|byte| *byte == b'_').count();
         variables
             .sort_by_cached_key(|one| (one.address, Reverse(one.bytes), plain(&one.name), one.name.clone()));

@@ -45,7 +45,7 @@ impl Process {
         Ok(CURRENT.get_or_init(|| process))
     }
 
-    /// Writes who this is into the header.
+    /// Writes the process's identity into the header.
     pub fn introduce(&self) {
         let header = self.region.header();
         // SAFETY: the calls have no arguments.
@@ -84,7 +84,7 @@ impl Process {
         header.stopped.load(Relaxed) != 0 || header.stop.load(Relaxed) != 0
     }
 
-    /// The table of translated code. Held during translation, which QEMU serialises anyway.
+    /// The table of translated code. Locked during translation, which QEMU serialises anyway.
     pub fn translation(&self) -> MutexGuard<'_, Translation> {
         self.translation.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,7 +25,7 @@ const X86_64: u16 = 62;
 pub struct Program {
     /// The ELF file.
     pub file: CString,
-    /// Its arguments, the first one (its own name) included.
+    /// Its arguments, with its own name first.
     pub arguments: Vec<CString>,
 }
 
@@ -40,7 +40,7 @@ pub enum Refusal {
     Foreign(u16, bool),
     /// Neither ELF nor a script.
     UnknownFormat,
-    /// It takes other rights when executed, which QEMU cannot give it.
+    /// It takes other rights when executed, which QEMU cannot give.
     Privileged,
     /// Its interpreter cannot be run.
     Interpreter(String, Box<Refusal>),

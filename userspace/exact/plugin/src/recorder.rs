@@ -104,7 +104,7 @@ pub unsafe extern "C" fn on_piece(vcpu: c_uint, info: u32, address: u64, templat
     }
 }
 
-/// Adds a piece to the access before it, if that is its beginning.
+/// Adds a piece to the access before it, if the pieces belong together.
 #[inline(always)]
 fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
     /// Everything but the size.
@@ -141,7 +141,7 @@ fn describe(info: u32) -> (bool, bool, u64) {
     (!store, store, 1 << (shift & 7))
 }
 
-/// An access of which nothing is kept: the floor that `mode=empty` measures.
+/// An access without a record: the floor measured by `mode=empty`.
 pub unsafe extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
 
 /// A block begins; the word is its index. Executions are counted, and the stream has no event of them.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
 }
 
 /// Tells that the block under way was left early: QEMU delivers signals between blocks, but for those
-/// of instructions that fault. The one that did is the first behind the last access that can, for a
+/// of instructions that fault. The one that did is the first after the last access that can, for a
 /// faulting access has no event.
 #[cold]
 fn cut_block(vcpu: c_uint, signal: i32) {
@@ -270,7 +270,7 @@ pub fn begin_objects(process: &Process, vcpu: c_uint) {
     }
 }
 
-/// Tells the vCPU's thread that data objects lie elsewhere, if it was not told yet.
+/// Tells the vCPU's thread that data objects lie elsewhere, if it does not know yet.
 pub fn tell_placed(process: &Process, vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     let count = process.region().header().placements.load(Relaxed);
@@ -349,7 +349,7 @@ fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u
         tell_placed(process, vcpu);
         return Some(lane.cursor.load(Relaxed));
     };
-    // In this order, whoever kills the process: all events of a buffer that counts as filled are there.
+    // In this order, for a kill at any moment: all events of a filled buffer exist.
     let filled = lane.filled.load(Relaxed) + 1;
     lane.filled.store(filled, Release);
     worker.hand_over();
@@ -417,7 +417,7 @@ pub fn rest(vcpu: c_uint) {
     lane.end.store(0, Relaxed);
 }
 
-/// Works off what the vCPU's thread has in its buffer.
+/// Works off the buffer of the vCPU's thread.
 fn drain(vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     let done = catch_unwind(AssertUnwindSafe(|| {
@@ -432,7 +432,7 @@ fn drain(vcpu: c_uint) {
     }
 }
 
-/// The vCPU's thread has ended: the next one that it runs is another.
+/// The vCPU's thread has ended: its next thread is another one.
 pub fn end_thread(vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     if lane.thread.load(Relaxed) == 0 {
@@ -463,7 +463,7 @@ fn forget(lane: &Lane) {
     lane.end.store(0, Relaxed);
 }
 
-/// Records nothing any more, not even in buffers: they are gone.
+/// Records nothing any more, not even in the buffers, which are gone.
 pub fn give_up() {
     FIRST_LANE.store(std::ptr::null_mut(), Release);
 }

@@ -1,4 +1,4 @@
-//! The file in which a traced process keeps everything that it counts: layout and mapping.
+//! The file with all counts of a traced process: layout and mapping.
 //!
 //! One file for each image (a process between two `execve`), sparse and far larger than what is
 //! used, mapped shared by the process and, when it is gone, by the parent. All of it starts zeroed.
@@ -23,9 +23,9 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of this layout; parent and plugin must agree.
 pub const VERSION: u32 = 6;
-/// Most vCPUs (threads at the same time) that are recorded.
+/// Most recorded vCPUs (threads at the same time).
 pub const LANES: usize = 4096;
-/// Most threads of one image that are recorded.
+/// Most recorded threads of one image.
 pub const THREADS: usize = 1 << 16;
 /// Events of one buffer: 64 KiB, a part of the second-level cache.
 pub const BUFFER_EVENTS: usize = 4096;
@@ -39,7 +39,7 @@ pub const INSTRUCTIONS: usize = 1 << 26;
 pub const BLOCKS: usize = 1 << 23;
 /// Most placements of data objects.
 pub const PLACEMENTS: usize = 1 << 22;
-/// Most touches of a thread that are kept for optimal replacement: 512 MiB.
+/// Most touches of a thread that are stored for optimal replacement: 512 MiB.
 pub const TOUCHES: usize = 1 << 26;
 /// Bytes of the log of mappings.
 const LOG_BYTES: usize = 16 << 20;
@@ -81,7 +81,7 @@ pub struct Header {
     pub state: AtomicU32,
     /// Process id.
     pub pid: AtomicU32,
-    /// Process id of the one that forked it, or of its parent.
+    /// Process id of the forking process, or of the parent.
     pub parent: AtomicU32,
     /// Set by the parent to end the recording: 1 asked by the user, 2 memory is short.
     pub stop: AtomicU32,
@@ -107,7 +107,7 @@ pub struct Header {
     pub extra_granule: AtomicU32,
     /// Placements of data objects.
     pub placements: AtomicU32,
-    /// Those that found no room.
+    /// Mappings without room.
     pub placements_lost: AtomicU32,
     /// Reserved.
     pub reserved: AtomicU32,
@@ -127,7 +127,7 @@ pub struct Header {
     pub functions_found: AtomicU64,
     /// A bit for each of the first 64 functions to be skipped that was found.
     pub skipped_found: AtomicU64,
-    /// A bit for each of the functions of which whole calls are told apart that was found.
+    /// A bit for each of the functions of which whole calls are distinguished that was found.
     pub inclusive_found: AtomicU64,
     /// What is counted besides, of the whole process (serialised runs).
     pub extra: Extra,
@@ -148,12 +148,13 @@ pub struct Lane {
     pub end: AtomicU64,
     /// Index of the thread record plus 1; 0 before the thread's first event.
     pub thread: AtomicU32,
-    /// Placements of which the thread was told.
+    /// Placements that the thread knows.
     pub placed: AtomicU32,
     /// Number of the event that was the first in the ring's first buffer: events that the engine
     /// had seen before it.
     pub base: AtomicU64,
-    /// Buffers filled since that event; the cursor is in the one with this number modulo [`BUFFERS`].
+    /// Filled buffers since that event; the cursor is in the buffer with this number modulo
+    /// [`BUFFERS`].
     pub filled: AtomicU64,
     /// Where the thread counts its executions of blocks: an address in the traced process; 0 before
     /// it has begun.
@@ -165,13 +166,13 @@ pub struct Lane {
 pub struct ThreadRecord {
     /// Its thread id.
     pub tid: AtomicU32,
-    /// The vCPU that runs it.
+    /// The vCPU of the thread.
     pub lane: AtomicU32,
-    /// 1 when it has ended and its buffer was worked off.
+    /// 1 after its end and the work on its last buffer.
     pub ended: AtomicU32,
     /// Reserved.
     pub reserved: AtomicU32,
-    /// Offset in the arena of its engine's state; 0 where the whole process has one.
+    /// Offset in the arena of its engine's state; 0 if the whole process has one.
     pub analyses: AtomicU64,
     /// Offset in the arena of [`BLOCKS`] numbers: how often it executed each block.
     pub counts: AtomicU64,
@@ -181,12 +182,12 @@ pub struct ThreadRecord {
     pub extra: Extra,
 }
 
-/// Where analyses beside the engine keep what they have: offsets in the arena, 0 for none.
+/// States of further analyses: offsets in the arena, 0 for none.
 #[repr(C)]
 pub struct Extra {
     /// Simulation of caches.
     pub cache: AtomicU64,
-    /// Parallelism: of the whole thread, and of each function of which whole calls are told apart.
+    /// Parallelism: of the whole thread, and of each function whose whole calls are measured.
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
     /// What runs within whole calls of functions.
     pub inside: AtomicU64,
@@ -196,7 +197,7 @@ pub struct Extra {
     pub touches: AtomicU64,
     /// How many there are.
     pub count: AtomicU64,
-    /// Touches of the granule touched just before, which are not kept: their distance is 0.
+    /// Touches of the granule touched just before, which are not stored: their distance is 0.
     pub repeats: AtomicU64,
     /// Touches that found no room.
     pub lost: AtomicU64,
@@ -250,12 +251,12 @@ impl Region {
     /// find their lanes.
     pub fn replace_by_private(at: &Region) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces our own mapping by one of the same size.
+        // SAFETY: replaces this process's mapping by one of the same size.
         let mapped = unsafe { libc::mmap(at.base.as_ptr().cast(), at.bytes, READ_WRITE, flags, -1, 0) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Maps a file that a traced process made. Writes stay in this process, so that finishing harms nobody.
+    /// Maps a traced process's file. Writes stay in this process, so finishing is harmless.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
@@ -277,8 +278,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Puts fresh memory where nothing was taken: what the program wrote there by mistake would be
-    /// taken for zeros.
+    /// Puts fresh memory into the unused part: stray writes of the program there would count as
+    /// zeros.
     fn empty_free_room(&self) -> io::Result<()> {
         let taken = self.taken().load(Ordering::Relaxed).min(self.len()).next_multiple_of(PAGE);
         let bytes = self.len().saturating_sub(taken);
@@ -335,7 +336,7 @@ impl Region {
         let lane_number = record.map_or(usize::MAX, |record| record.lane.load(Ordering::Relaxed) as usize);
         let Some(lane) = self.lanes().get(lane_number) else { return Vec::new() };
         if lane.thread.load(Ordering::Relaxed) as usize != thread + 1 {
-            // Another thread has the lane by now; this one was worked off when it ended.
+            // Another thread has the lane now; this one was worked off at its end.
             return Vec::new();
         }
         let (base, filled) = (lane.base.load(Ordering::Relaxed), lane.filled.load(Ordering::Relaxed));
@@ -374,7 +375,7 @@ impl Region {
         self.at(PLACEMENTS_AT)
     }
 
-    /// What was placed so far.
+    /// Placements so far.
     pub fn placed(&self) -> &[Placement] {
         let count = (self.header().placements.load(Ordering::Acquire) as usize).min(PLACEMENTS);
         // SAFETY: within the fixed part; entries below the count are written and do not change.
@@ -413,7 +414,7 @@ impl Region {
     /// The log of mappings.
     ///
     /// # Safety
-    /// Nobody may be writing it.
+    /// The range must have no writer.
     pub unsafe fn log(&self) -> &[u8] {
         let used = (self.header().log.load(Ordering::Acquire) as usize).min(LOG_BYTES);
         // SAFETY: within the fixed part; the caller excludes writers.
@@ -451,7 +452,7 @@ impl Region {
         ours.guest_base.store(theirs.guest_base.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Moves another mapping of the same size to this region's address, in its place.
+    /// Moves another mapping of the same size to this region's address.
     pub fn take_place_of(self, old: &Region) -> io::Result<()> {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: both mappings are ours and of the same size; the old one is replaced as a whole.
@@ -469,7 +470,7 @@ impl Region {
     }
 }
 
-// SAFETY: the range behind the fixed part, mapped as long as the region; nothing else uses it.
+// SAFETY: the range after the fixed part, mapped as long as the region; nothing else uses it.
 unsafe impl Arena for Region {
     fn base(&self) -> NonNull<u8> {
         self.at(ARENA_AT)

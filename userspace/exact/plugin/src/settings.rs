@@ -48,35 +48,36 @@ pub struct Settings {
     pub fetches: bool,
     /// Only accesses by instructions of functions with these names; empty: all.
     pub functions: Vec<String>,
-    /// Only accesses by instructions whose data are of these types; empty: all.
+    /// Only accesses by instructions with data of these types; empty: all.
     pub data_types: Vec<DataType>,
-    /// Number of sets of which stacks are kept apart; 0: none.
+    /// Number of sets of which stacks are counted apart; 0: none.
     pub sets: u32,
-    /// Whether touches are kept for optimal replacement.
+    /// Whether touches are stored for optimal replacement.
     pub optimal: bool,
     /// Whether the time distances in each bin are summed.
     pub sums: bool,
     /// Whether reuse is counted.
     pub reuse: bool,
-    /// The caches that are simulated, if any. With `one_order` all threads share the last of
-    /// several levels; else each thread has caches of its own.
+    /// Simulated caches, if any. With `one_order` all threads share the last of several levels;
+    /// else each thread has its own caches.
     pub cache: Option<Config>,
-    /// Functions whose costs in the simulation go to their callers.
+    /// Functions whose simulated costs go to their callers.
     pub skipped: Vec<String>,
-    /// Which machines' parallelism is told, if any.
+    /// The machines for parallelism, if measured.
     pub parallelism: Option<Setup>,
-    /// Functions of which whole calls are told apart, [`INCLUSIVE`] at most.
+    /// Functions whose whole calls are measured, [`INCLUSIVE`] at most.
     pub inclusive: Vec<String>,
-    /// The program's file, as the plugin is told it; [`Settings::command`] puts in the one that it starts.
+    /// The program's file, as the plugin receives it; [`Settings::command`] puts in the started
+    /// one.
     pub program: PathBuf,
 }
 
-/// Most functions of which whole calls are told apart.
+/// Most functions whose whole calls are measured.
 pub const INCLUSIVE: usize = 8;
 
 /// The model of processor: everything that QEMU can do.
 const PROCESSOR: &str = "max";
-/// Room for the stack where it has no limit; memory is taken as it grows.
+/// Room for a stack without limit; memory is taken as it grows.
 const UNLIMITED_STACK: &str = "1G";
 
 impl Settings {

@@ -1,4 +1,4 @@
-//! How an instruction's accesses reach the stream: from its bytes, which callback and which prepared word.
+//! From an instruction's bytes to its accesses in the stream: the callback and its prepared word.
 //!
 //! QEMU calls back for each access that its generated code makes, which is not always the
 //! processor's: 16 and 32-byte vectors come as 8-byte pieces, 80-bit floats as 8 + 2, saved states
@@ -11,7 +11,7 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess};
 use locality_stream::{Event, Kind};
 
-/// Which callback an instruction gets, and the word that it is handed.
+/// The callback of an instruction, with its word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// No access to memory.
@@ -27,7 +27,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What is left of it where only calls and returns are of interest.
+    /// The rest of the shape if only calls and returns matter.
     pub fn flow(self) -> Self {
         let is_flow = |kind: u64| kind as u8 == Kind::CALL.0 || kind as u8 == Kind::RETURN.0;
         let keep = match self {
@@ -46,7 +46,7 @@ impl Shape {
 pub const LEADS_ON: u64 = 1 << 56;
 
 impl Shape {
-    /// The same with [`LEADS_ON`], where it has a word ready.
+    /// The same with [`LEADS_ON`], if a word is prepared.
     pub fn leading_on(self) -> Self {
         match self {
             Self::Load(what) => Self::Load(what | LEADS_ON),
@@ -99,7 +99,7 @@ pub fn shape(index: u32, address: u64, bytes: &[u8], factory: &mut InstructionIn
         most = most.max(size);
     }
     if decoded.is_string_instruction() {
-        // Each iteration is an execution of its own; iced describes all that REP repeats.
+        // Each iteration is a separate execution; iced describes the whole repetition.
         (most, unknown) = (decoded.memory_size().size(), false);
     }
     let near_call = decoded.is_call_near() || decoded.is_call_near_indirect();

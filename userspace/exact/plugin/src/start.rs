@@ -22,7 +22,7 @@ pub fn name_process(file: &[u8]) {
 }
 
 unsafe extern "C" {
-    /// The C library's stream, through which QEMU writes its messages.
+    /// The C library's stream for QEMU's messages.
     #[link_name = "stderr"]
     static mut STDERR: *mut libc::FILE;
     fn fopencookie(cookie: *mut c_void, mode: *const c_char, functions: Functions) -> *mut libc::FILE;

@@ -69,7 +69,7 @@ fn before(process: &Process, vcpu: c_uint, number: i64, [a1, a2, a3]: [u64; 3]) 
         }
         libc::SYS_rt_sigaction if a2 != 0 => note_handler(process, a1, a2),
         libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_mremap | libc::SYS_mmap => {
-            // `mmap` chooses its address: any known code may be meant.
+            // `mmap` chooses its address: any known code may be affected.
             let (start, bytes) = if number == libc::SYS_mmap && a3 & libc::PROT_EXEC as u64 != 0 {
                 (0, u64::MAX)
             } else {
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn on_return(_: Id, vcpu: c_uint, number: i64, result: i64
     }
 }
 
-/// A vCPU has ended, and its thread with it.
+/// A vCPU and its thread have ended.
 pub unsafe extern "C" fn on_vcpu_end(_: Id, vcpu: c_uint) {
     if catch_unwind(AssertUnwindSafe(|| recorder::end_thread(vcpu))).is_err() {
         process::stop("a fault at the end of a thread");

@@ -40,7 +40,7 @@ pub struct Translation {
     functions: Functions,
     /// Functions whose costs go to their callers.
     skipped: Functions,
-    /// Functions of which whole calls are told apart.
+    /// Functions whose whole calls are measured.
     inclusive: Functions,
     factory: InstructionInfoFactory,
     bytes: Vec<u8>,
@@ -123,9 +123,9 @@ fn translate(process: &Process, tb: *mut Tb) {
                 Shape::Joined(template) => (recorder::on_piece, template),
             };
             let instruction = (api.block_instruction)(tb, at);
-            // One callback for both directions: QEMU 7.2 mixes the two up where only one is asked
-            // for (a callback for loads is never called for one), and drops what helpers do where
-            // there are two callbacks.
+            // One callback for both directions: QEMU 7.2 mixes the directions up if asked for one
+            // (a callback for loads is never called), and drops accesses of helpers with two
+            // callbacks.
             let both = MEM_READ | MEM_WRITE;
             (api.register_memory)(instruction, callback, NO_REGS, both, word as *mut c_void);
         }
@@ -182,8 +182,8 @@ impl Translation {
         Some((address, sizes))
     }
 
-    /// Whether the block in `self.bytes` only passes control on, so that the next one is the
-    /// function that was called.
+    /// Whether the block in `self.bytes` only passes control on to the called function in the next
+    /// block.
     fn is_stub(&self, address: u64, sizes: &[u8]) -> bool {
         let mut from = 0;
         let record = |size: &u8| {
@@ -203,7 +203,7 @@ impl Translation {
         let header = region.header();
         let known = self.blocks.get(&(address, self.bytes.as_slice().into())).copied();
         let first = match known {
-            // SAFETY: a written record; nobody writes it again.
+            // SAFETY: a complete record without later writes.
             Some(block) => unsafe { region.blocks().add(block as usize).read().first },
             None => header.instructions.load(Relaxed),
         };
@@ -251,7 +251,7 @@ impl Translation {
         unsafe {
             region.blocks().add(block as usize).write(BlockRecord { first, count: sizes.len() as u32 });
         }
-        // Readers take the counts first: what lies below them is written.
+        // Readers take the counts first: everything below them is written.
         header.instructions.store(first + sizes.len() as u32, Release);
         header.blocks.store(block + 1, Release);
         self.blocks.insert((address, self.bytes.as_slice().into()), block);

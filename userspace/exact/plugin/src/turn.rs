@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 struct Queue {
     /// Tickets given out.
     next: u64,
-    /// The ticket whose turn it is.
+    /// The ticket on turn.
     serving: u64,
     /// Thread that holds the turn; 0 for none.
     holder: i32,
@@ -77,7 +77,7 @@ pub fn give_back() {
     }
 }
 
-/// Lets those who wait go first.
+/// Lets waiting threads go first.
 pub fn pass_on() {
     if asked_for() {
         give_back();
@@ -85,9 +85,9 @@ pub fn pass_on() {
     }
 }
 
-/// In a forked child, where the other threads are gone.
+/// In a forked child, without the other threads.
 pub fn reset() {
-    // The lock may have been held by a thread that the child does not have; then the order stays unguarded.
+    // The lock may be locked by a thread that the child does not have; then the order stays unguarded.
     if let Ok(mut queue) = QUEUE.try_lock() {
         *queue = Queue { next: 0, serving: 0, holder: 0 };
     }

@@ -1,14 +1,13 @@
-//! Analyses beside the program: a thread for each of the program's threads that works off the
-//! buffers which that one has filled, so that recording and counting overlap where processors are
-//! free.
+//! Analyses beside the program: each of the program's threads has a worker thread that works off
+//! its filled buffers, so recording and counting overlap on free processors.
 //!
 //! Buffers are handed over in order, one at a time, and the engine belongs to whoever has a buffer
 //! to work off: to the worker as long as there are filled ones, else to the program's thread. The
 //! locks are taken once in a buffer. Signals are blocked in workers: all of them are the program's.
 //!
-//! Not here: runs in one global order, and processes that may use one processor only, which count
-//! where they record. Limits: a program that dies by a signal interrupts its worker, so that the
-//! accesses of one batch are counted in part.
+//! Not here: runs in one global order, and processes restricted to one processor, which count while
+//! recording. Limits: a program's death by a signal interrupts its worker, so the accesses of one
+//! batch are counted in part.
 
 use std::{
     ffi::c_uint,
@@ -36,7 +35,7 @@ const STACK: usize = 1 << 20;
 /// Filled buffers for which a sleeping worker is woken.
 const WAKE_AT: u64 = 2;
 
-/// A worker, as its thread and the program's know it.
+/// A worker in the view of its thread and of the program's.
 pub struct Worker {
     queue: Mutex<Queue>,
     /// There is work.
@@ -71,8 +70,8 @@ impl Worker {
         if queue.idle && queue.filled - queue.done >= WAKE_AT {
             self.work.notify_one();
         }
-        // The one that is filled next counts too. When there is none, not one but half of them are
-        // waited for.
+        // The next buffer to fill counts too. Without a free one, half of them are waited for, not
+        // one.
         if queue.filled - queue.done >= BUFFERS as u64 {
             drop(self.wait(queue, BUFFERS as u64 / 2));
         }
@@ -108,7 +107,7 @@ impl Worker {
             }
             let buffer = process.region().buffer(vcpu as usize, queue.done);
             drop(queue);
-            // SAFETY: the buffer is filled, and its thread does not write it before it is done.
+            // SAFETY: the buffer is filled, and its thread does not write before its release.
             let events = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), BUFFER_EVENTS) };
             if !process.has_stopped() {
                 if let Err(why) = analyses::observe(process, vcpu, record, events) {
@@ -131,11 +130,11 @@ pub fn of(process: &'static Process, vcpu: c_uint, record: &'static ThreadRecord
     let slot = WORKERS.get(vcpu as usize)?;
     let known = slot.load(Relaxed);
     let found = if known.is_null() { begin(process, vcpu, record)? } else { known };
-    // SAFETY: kept until `end`, which the lane's own thread calls.
+    // SAFETY: valid until `end`, which the lane's own thread calls.
     unsafe { found.as_ref() }
 }
 
-/// As [`of`], of a worker that is there.
+/// As [`of`], for an existing worker.
 pub fn known(vcpu: c_uint) -> Option<&'static Worker> {
     // SAFETY: as in `of`.
     unsafe { WORKERS.get(vcpu as usize)?.load(Relaxed).as_ref() }
@@ -163,10 +162,10 @@ fn begin(process: &'static Process, vcpu: c_uint, record: &'static ThreadRecord)
     Some(kept)
 }
 
-/// Calls `f` with all signals blocked, as threads that it begins inherit them.
+/// Calls `f` with all signals blocked, which new threads inherit.
 fn without_signals(f: impl FnOnce() -> bool) -> bool {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are written before they are read, by the calls that get their addresses.
+    // SAFETY: both sets are written before their first read, by the calls with their addresses.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         if libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) != 0 {

@@ -123,7 +123,7 @@ pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Touches of granules by a batch, and what is found out about them. Kept by the engine between
+/// Touches of granules by a batch, and what is found out about them. Reused by the engine between
 /// batches only because making it anew would mean filling it with zeros.
 pub(crate) struct Touches {
     pub(crate) granule: [u64; BATCH],

@@ -18,13 +18,13 @@ pub struct Config {
     pub what: What,
     /// Granularities in bytes, powers of two; at most [`crate::MAX_GRANULARITIES`].
     pub granularities: Vec<u64>,
-    /// Granularities (among those above) for which pairs are kept.
+    /// Granularities (among those above) for which pairs are counted.
     pub pairs: Vec<u64>,
     /// Whether the time distances in each bin are summed too, in all and by phase: tells their mean.
     pub sums: bool,
     /// Only accesses by instructions in these address ranges are seen; empty: all.
     pub functions: Vec<Range<u64>>,
-    /// Phases kept at most, an even number of at least 2; they merge by twos when there are more.
+    /// Phases at most, an even number of at least 2; they merge by twos when there are more.
     pub max_phases: usize,
     /// Accesses of a phase at first.
     pub phase_accesses: u64,

@@ -14,7 +14,7 @@ use locality_stream::{Arena, List, Plain, Range, Span};
 
 use crate::map::Map;
 
-/// Frames kept per thread; deeper calls keep the context of the deepest.
+/// Frames stored per thread; deeper calls keep the context of the deepest.
 const DEPTH: usize = 1 << 16;
 
 /// A node of the tree.

@@ -180,7 +180,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         Ok(Engine { arena, state, offset: span.offset(), selected: Vec::new(), scratch: Scratch::new() })
     }
 
-    /// Takes up the state at `offset`, however the process ended that kept it. It must not run any more.
+    /// Takes up the state at `offset`, however the process ended that owned it. It must not run any more.
     pub fn open(arena: &'a A, offset: Offset) -> Result<Engine<'a, A>, OpenError> {
         let state = Span::<State>::from_parts(offset, 1).get(arena).ok_or(OpenError::NoState)?;
         let mut engine = Engine { arena, state, offset, selected: Vec::new(), scratch: Scratch::new() };

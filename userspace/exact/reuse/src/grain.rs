@@ -62,7 +62,7 @@ unsafe impl Plain for Sums {}
 pub(crate) struct Grain {
     /// Size of a granule, as a power of two.
     pub(crate) bits: u32,
-    /// 1 when pairs are kept.
+    /// 1 when pairs are counted.
     pub(crate) pairs: u32,
     places: Places,
     order: Order,
@@ -363,7 +363,7 @@ impl Grain {
         ranges
     }
 
-    /// Phases of which counts can be kept.
+    /// Phases of which counts can be stored.
     pub(crate) fn phases(&self) -> u64 {
         self.snapshots.count() as u64
     }

@@ -5,7 +5,7 @@
 //! priority (Mattson, Gecsei, Slutz and Traiger, Evaluation techniques for storage hierarchies, IBM
 //! Systems Journal 9, 1970, OPT): the granules of a cache are those of the next smaller one and
 //! some more. Only what the stack's first 1, 2, 4 … places hold matters for caches of these sizes,
-//! so the places between two sizes are kept as a heap, not in order: a touch found in the k-th heap
+//! so the places between two sizes form a heap, not in order: a touch found in the k-th heap
 //! costs a push and a pop in each heap before it.
 //!
 //! Exact. Cost: 8 bytes a touch and some 40 for each distinct granule; O(k · k) steps for a touch

@@ -196,7 +196,7 @@ impl Places {
         let base = arena.base().as_ptr();
         let chunk = self.chunk(arena)?;
         // SAFETY: both are entries of this table, and different ones; nobody refers to the single
-        // one any more but those that are told of the move.
+        // one any more but those that learn of the move.
         unsafe {
             let to = entry(base, chunk | (other & WITHIN) as Reference);
             to.copy_from_nonoverlapping(entry(base, single), 1);

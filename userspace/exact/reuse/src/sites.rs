@@ -102,7 +102,7 @@ impl Sites {
         {
             return Some(found as u32);
         }
-        // A quarter of the room is kept for sites without context.
+        // A quarter of the room is reserved for sites without context.
         let bound = if context == 0 { self.bound } else { self.bound / 4 * 3 };
         if self.list.len() as u64 > bound {
             return None;

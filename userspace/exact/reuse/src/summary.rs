@@ -1,7 +1,7 @@
 //! What an engine has counted, as plain values: merge, curve, pairs, types.
 //!
 //! Merging adds counts and unites contexts by their paths. The result does not depend on the order
-//! of merging: contexts, sites, pairs and phases are kept sorted. Distances of merged threads are
+//! of merging: contexts, sites, pairs and phases are sorted. Distances of merged threads are
 //! those within each thread.
 
 use std::collections::BTreeMap;

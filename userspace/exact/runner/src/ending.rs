@@ -1,5 +1,5 @@
-//! Signals that end an exact run before its report: those that come after the command has ended, or
-//! after the recording.
+//! Signals that end an exact run before its report: after the end of the command, or of the
+//! recording.
 //!
 //! A thread waits for them, because the run's folder must be removed, and no handler may do that.
 
@@ -20,7 +20,7 @@ use locality_kernel::{ending::command_that_prints, writing::say};
 static TELL: AtomicI32 = AtomicI32::new(-1);
 static PROFILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Starts the thread; it removes `folder` before it ends the process.
+/// Starts the thread, which removes `folder` before ending the process.
 ///
 /// # Errors
 /// The system has no pipe or thread for us.

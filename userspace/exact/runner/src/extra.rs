@@ -2,7 +2,7 @@
 //! and under optimal replacement (`--optimal`), both after Mattson et al., IBM Systems Journal 9, 1970.
 //!
 //! Of one granule size, and of each thread (or of the process, in a run in one order); results of
-//! several are added. Under optimal replacement caches of 1, 2, 4 … granules are told.
+//! several are added. Under optimal replacement caches of 1, 2, 4 … granules are reported.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,7 +37,7 @@ impl Extra {
         }
         other.sets = SetStacks::open(region, extra.sets.load(Relaxed)).and_then(|sets| sets.summary());
         if extra.touches.load(Relaxed) != 0 {
-            // SAFETY: the process is gone, so nobody writes them.
+            // SAFETY: the process is gone, so the range has no writer.
             let mut optimal = OptMisses::of(unsafe { touches(region, extra) });
             let repeats = extra.repeats.load(Relaxed);
             optimal.touches += repeats;

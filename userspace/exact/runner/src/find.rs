@@ -27,7 +27,7 @@ use locality_kernel::launch::{self, CannotRun};
 const QEMU: &str = "qemu-x86_64";
 /// Names an emulator elsewhere.
 const QEMU_VARIABLE: &str = "LOCALITY_QEMU";
-/// Where `cargo xtask qemu` installs it for root.
+/// Place of an installation by `cargo xtask qemu` for root.
 const LIBRARIES: &str = "/usr/local/lib/locality-bpf";
 /// Installs it.
 pub const INSTALL: &str = "`cargo xtask qemu` in a clone of locality-bpf";
@@ -60,11 +60,11 @@ fn number(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// Finds an emulator with plugins: the one that `LOCALITY_QEMU` names, else where
-/// `cargo xtask qemu` installs one, else in `PATH`.
+/// Finds an emulator with plugins: named by `LOCALITY_QEMU`, else installed by `cargo xtask qemu`,
+/// else in `PATH`.
 ///
 /// # Errors
-/// Where there is none; says what was found instead, and the command that installs one.
+/// Without one; names the found programs, and the command for an installation.
 pub fn qemu() -> Result<Qemu> {
     if let Some(named) = env::var_os(QEMU_VARIABLE).filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
@@ -88,7 +88,7 @@ pub fn qemu() -> Result<Qemu> {
     }))
 }
 
-/// Files that may be it, in the order in which they are tried.
+/// Possible files, in order.
 fn emulators() -> Vec<PathBuf> {
     let beside = env::current_exe().ok().and_then(|file| Some(file.parent()?.join("../lib/locality-bpf")));
     let folders = beside.into_iter().chain([LIBRARIES.into()]).chain(own_libraries());
@@ -106,7 +106,7 @@ fn own_libraries() -> Option<PathBuf> {
     (std::fs::metadata(&folder).ok()?.uid() == user).then_some(folder)
 }
 
-/// Asks an emulator for its version and whether it takes plugins.
+/// Asks an emulator for its version and for plugins.
 fn examine(file: PathBuf) -> Result<Qemu> {
     let ask = |option| {
         let said = Command::new(&file).arg(option).output();
@@ -132,10 +132,10 @@ fn examine(file: PathBuf) -> Result<Qemu> {
     Ok(Qemu { file, version })
 }
 
-/// Runs a program under QEMU with the plugin, so that nothing is left to find out for an exact run.
+/// Runs a program under QEMU with the plugin, so that an exact run lacks nothing.
 ///
 /// # Errors
-/// What is missing, or what QEMU said.
+/// The missing part, or QEMU's message.
 pub fn tried() -> Result<Qemu> {
     let (found, plugin, folder) = (qemu()?, plugin()?, Folder::create()?);
     let itself = env::current_exe().context("cannot tell where this program lies")?;
@@ -165,7 +165,7 @@ pub fn tried() -> Result<Qemu> {
 }
 
 /// Finds the plugin: named by `LOCALITY_PLUGIN`, beside this program, in `../lib/locality-bpf`, or
-/// where cargo leaves it.
+/// in cargo's folders.
 pub fn plugin() -> Result<PathBuf> {
     if let Some(named) = env::var_os(PLUGIN_VARIABLE).filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);

@@ -1,9 +1,9 @@
 //! Histograms in fine bins (`--fine`): what conversions from time to stack distances start from and
-//! are held against.
+//! are compared with.
 //!
-//! 32 bins for each power of two, one for each distance below 64. A bin of time distances has its
-//! mean, because where its reuses lie decides conversions: a loop's reuses all have one distance,
-//! which may lie next to the edge of a cache size.
+//! 32 bins for each power of two, one for each distance below 64. A bin of time distances stores
+//! its mean, because conversions depend on the reuses' place in the bin: a loop's reuses all have
+//! one distance, perhaps next to the edge of a cache size.
 
 use locality_report::schema::{
     Number,

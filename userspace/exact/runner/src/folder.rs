@@ -1,7 +1,7 @@
 //! The run's folder, where each traced process keeps its file: made, watched and removed.
 //!
-//! In memory where there is room (`/dev/shm`), else on disk. A folder whose run was killed is
-//! removed by the next run.
+//! In memory if there is room (`/dev/shm`), else on disk. A killed run's folder is removed by the
+//! next run.
 
 use std::{
     ffi::CString,
@@ -33,7 +33,8 @@ impl Folder {
         let places = [Path::new("/dev/shm"), &temporary, Path::new("/var/tmp")];
         let mut rooms: Vec<(u64, &Path)> =
             places.into_iter().filter_map(|place| Some((free(place).ok()?, place))).collect();
-        // The first that has enough, else the one that has most: a stable sort keeps the order of places.
+        // The first with enough room, else the one with most: a stable sort preserves the order of
+        // places.
         rooms.sort_by_key(|(bytes, _)| std::cmp::Reverse((*bytes).min(ENOUGH_BYTES)));
         let mut refused = None;
         for (bytes, place) in rooms {
@@ -56,7 +57,7 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -106,7 +107,7 @@ fn free_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// Removes folders of parents that are gone. Programs of theirs that still run keep what they have mapped.
+/// Removes folders of ended parents. Their running programs retain their mappings.
 fn remove_stale(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();

@@ -1,4 +1,5 @@
-//! One traced process image: its file opened when it is gone, its analyses finished, its results taken out.
+//! One traced process image: opens its file after its end, finishes its analyses, takes the
+//! results.
 //!
 //! Whatever the file holds, this does not panic: the process may have been killed at any
 //! instruction. Not here: names of functions (`names`), sums over images (`total`).
@@ -19,22 +20,22 @@ use locality_stream::{Analysis as _, Code, Instruction, InstructionRecord, Mix, 
 use super::cache::objects::Numbered;
 use super::extra::{self, Extra};
 
-/// What one image did.
+/// Work of one image.
 #[derive(Debug)]
 pub struct Image {
     /// Process id.
     pub pid: u32,
     /// Its program's file.
     pub program: String,
-    /// Threads, in the order in which they began.
+    /// Threads, in order of their begin.
     pub threads: Vec<Thread>,
-    /// All threads' results; `None` where no access was recorded.
+    /// Results of all threads; `None` without a recorded access.
     pub summary: Option<Summary>,
-    /// What its threads executed.
+    /// Executions of its threads.
     pub mix: Mix,
     /// Static instructions as recorded.
     pub records: Vec<InstructionRecord>,
-    /// What follows from their bytes.
+    /// Facts from their bytes.
     pub facts: Vec<Instruction>,
     /// Where files were mapped.
     pub mappings: Vec<MappedFile>,
@@ -42,7 +43,7 @@ pub struct Image {
     pub objects: Numbered,
     /// Why recording stopped before the program did.
     pub stopped: Option<String>,
-    /// What else must be said.
+    /// Further notices.
     pub remark: Option<String>,
     /// Children and programs that were not recorded.
     pub children_lost: u32,
@@ -60,9 +61,9 @@ pub struct Image {
     pub skipped_found: u64,
     /// Parallelism of each thread: its id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
-    /// A bit for each function of which whole calls are told apart that it has.
+    /// A bit for each of its functions with measured whole calls.
     pub inclusive_found: u64,
-    /// The instruction that ends the block translated last, if QEMU lacks it: where a SIGILL came from.
+    /// The last instruction of the last translated block, if QEMU lacks it: the origin of a SIGILL.
     pub lacking: Option<String>,
 }
 
@@ -71,7 +72,7 @@ pub struct Image {
 pub struct Thread {
     /// Thread id.
     pub tid: u32,
-    /// Accesses; 0 in a run in one order, where threads are not told apart.
+    /// Accesses; 0 in a run in one order, where threads are not distinguished.
     pub accesses: u64,
     /// Instructions executed.
     pub instructions: u64,
@@ -84,7 +85,7 @@ pub struct MappedFile {
     pub at: u32,
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset in the file of the first address.
     pub offset: u64,
@@ -140,7 +141,7 @@ fn finish(region: &Region) -> Image {
         .map(|record| InstructionRecord { address: record.address & !MARKS, ..*record })
         .collect();
     let facts = Code { instructions: &records, blocks: marked.blocks }.classify();
-    // SAFETY: the process is gone, so nobody writes the log.
+    // SAFETY: the process is gone, so the log has no writer.
     let log = String::from_utf8_lossy(unsafe { region.log() });
     let mut image = Image {
         pid: header.pid.load(Relaxed),
@@ -198,7 +199,8 @@ fn finish(region: &Region) -> Image {
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
-        // Of whole calls of functions only, where these are told apart; once, as a state goes on by it.
+        // Only for whole function calls, where calls are distinguished; only once, since this
+        // advances the state.
         let seen = inside::consumed(region, &record.extra);
         let left = seen.map(|seen| region.unseen(index, seen));
         let left = left.and_then(|left| inside::select(region, &record.extra, &left));
@@ -215,8 +217,8 @@ fn finish(region: &Region) -> Image {
                 // A full arena has been noted in the state.
                 let rest = unseen(engine.consumed());
                 let _full = engine.observe(&rest, &code);
-                // One after the other: each analysis has checked its own tables, not that another
-                // one's lie elsewhere.
+                // Sequentially: each analysis has checked the size of its own tables, not the
+                // distance to another analysis' tables.
                 let summary = engine.finish(tid.into(), &code);
                 extra::take(region, &record.extra, &rest);
                 image.extra.add(region, &record.extra);
@@ -265,8 +267,8 @@ fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary
     Ok(summary)
 }
 
-/// What an instruction is that QEMU lacks. QEMU may have read its first bytes only; the others are
-/// in the file.
+/// Kind of an instruction that QEMU lacks. QEMU may have read its first bytes only; the file has
+/// the rest.
 fn lacking(image: &Image, instruction: u32) -> Option<String> {
     let record = image.records.get(instruction as usize)?;
     let mapping = image.mapping(instruction)?;
@@ -278,10 +280,10 @@ fn lacking(image: &Image, instruction: u32) -> Option<String> {
     Some(format!("{name} at {:#x} of {}", record.address - mapping.start + mapping.offset, mapping.path))
 }
 
-/// What a thread executed; `offset` is where its counts of blocks lie, 0 when there are none.
+/// Executions of a thread; `offset` is the place of its counts of blocks, 0 for none.
 fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u64) -> Mix {
     let span = Span::<u64>::from_parts(offset, BLOCKS);
-    // SAFETY: the process is gone, so nobody writes the numbers.
+    // SAFETY: the process is gone, so the numbers have no writer.
     let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else {
         return Mix::default();
     };

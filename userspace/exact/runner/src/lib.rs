@@ -1,8 +1,8 @@
 //! `locality-bpf exact`: a whole run under QEMU with our plugin, every access counted.
 //!
-//! `find` QEMU, plugin and program, `folder` where traced processes keep their counts, `run` the
-//! command, `image` one process' results, `names` its functions, `total` the whole run, `report`
-//! and `text` what is printed. Needs no root.
+//! `find` QEMU, plugin and program, `folder` for the counts of traced processes, `run` the command,
+//! `image` one process' results, `names` its functions, `total` the whole run, `report` and `text`
+//! the output. Needs no root.
 //!
 //! Limits: see the plugin; programs that outlive the command are reported as far as they got.
 
@@ -66,7 +66,7 @@ pub struct Outcome {
     pub exit_status: u8,
     /// Where the report is to be stored.
     pub file: Option<Reserved>,
-    /// The signal that ended the command, and what mends that.
+    /// The signal that ended the command, with a remedy.
     pub death: Option<String>,
 }
 
@@ -84,7 +84,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let plugin = find::plugin()?;
     let folder = Folder::create()?;
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
-    // Callgrind runs one thread at a time, and all have the same caches.
+    // Callgrind runs one thread at a time, with common caches.
     let compatible = machine.as_ref().is_some_and(|machine| machine.compatible);
     let one_order = args.one_order || compatible;
     let settings = Settings {
@@ -94,7 +94,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         folder: folder.path().to_owned(),
         mode: Mode::Full,
         one_order,
-        // Some number, where reuse is not counted.
+        // Any number, if reuse is not counted.
         granules: if granules.is_empty() { vec![LINE_BITS] } else { granules.clone() },
         fetches: args.instructions,
         functions: args.function.clone(),
@@ -194,7 +194,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
 }
 
-/// Takes the results of processes as they end, so that long runs of many processes need little memory.
+/// Takes the results of processes at their end, so that long runs of many processes need little
+/// memory.
 fn collect(folder: &Folder, mut names: Names, told: &mpsc::Receiver<()>) -> Total {
     let mut total = Total::default();
     let mut told_to_stop = HashSet::new();
@@ -230,7 +231,7 @@ fn take_finished(folder: &Folder, total: &mut Total, names: &mut Names) -> Vec<P
     let images = folder.images();
     let mut left = Vec::new();
     for (at, (pid, _, path)) in images.iter().enumerate() {
-        // A later file of the same process means that it has replaced its program.
+        // A later file of the same process shows an exec.
         let replaced = images.get(at + 1).is_some_and(|(next, _, _)| next == pid);
         if replaced && header_field(path, std::mem::offset_of!(Header, state)) == Some(state::EXECUTED)
             || !is_alive(*pid)
@@ -256,13 +257,13 @@ fn take(path: &Path, total: &mut Total, names: &mut Names) {
     }
 }
 
-/// Processes that outlive the command: what they did so far.
+/// Processes that outlive the command, with their results so far.
 fn finish_the_rest(left: Vec<PathBuf>, total: &mut Total, names: &mut Names) {
     for path in &left {
         tell_to_stop(path, 1);
     }
     if !left.is_empty() {
-        // So that whoever works at a buffer has finished it.
+        // To let a worker finish its buffer.
         std::thread::sleep(PERIOD);
         total.partial = true;
     }
@@ -300,7 +301,7 @@ fn reserve(file: &Path) -> Result<Reserved> {
         .context("the profile cannot be written; name another place for it with -o FILE")
 }
 
-/// Stores the report where `locality-bpf report` finds it again.
+/// Stores the report for `locality-bpf report`.
 ///
 /// # Errors
 /// Where the disk is full, or somebody else has the file's place by now.
@@ -310,7 +311,7 @@ pub fn store(report: &Report, file: Reserved) -> Result<PathBuf> {
     Ok(file.write(&bytes)?)
 }
 
-/// The stored report of an exact run; `None` where the file is something else.
+/// The stored report of an exact run; `None` for another file.
 ///
 /// # Errors
 /// A report with a part that is not as the schema has it.

@@ -12,10 +12,10 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
 use super::image::Image;
 
-/// A frame of the report, shared by all that refer to it.
+/// A frame of the report, shared by all its references.
 pub type Frame = Arc<place::Frame>;
 
-/// Finds names; answers are kept.
+/// Finds names; answers are cached.
 pub struct Names {
     symbolizer: Symbolizer,
     files: HashMap<String, Option<File>>,
@@ -26,15 +26,14 @@ pub struct Names {
 /// What addresses of a file are computed from.
 struct File {
     info: ModuleInfo,
-    /// Offset in the file, its size there, address.
+    /// Offset in the file, size there, address.
     segments: Vec<(u64, u64, u64)>,
-    /// Offsets in the file of the stubs of procedure linkage tables: first, and first behind.
+    /// Offsets in the file of the stubs of procedure linkage tables: first, and first after.
     linkage: Vec<(u64, u64)>,
 }
 
 impl Names {
-    /// For any number of images. `by_start`: functions that no symbol table names are named by
-    /// where they start.
+    /// For any number of images. `by_start`: functions without a symbol are named by their start.
     pub fn new(by_start: bool) -> Self {
         let symbolizer = Symbolizer::new(Processes::isolated(Isolation::default()));
         Self { symbolizer, files: HashMap::new(), places: HashMap::new(), by_start }
@@ -136,7 +135,7 @@ fn unnamed(module: &str, address: u64, why: &str) -> Frame {
 }
 
 impl File {
-    /// The address of what lies there in the file.
+    /// The address of a file's offset.
     fn address(&self, offset: u64) -> Option<u64> {
         let (start, _, virtual_address) =
             self.segments.iter().find(|(start, size, _)| (*start..start + size).contains(&offset))?;

@@ -29,9 +29,9 @@ pub struct Options {
     pub one_order: bool,
     /// Whether the reuse of instructions is counted instead of that of data.
     pub instructions: bool,
-    /// Functions whose accesses alone count, by name; empty: all.
+    /// Functions to which the run is restricted, by name; empty: all.
     pub function: Vec<String>,
-    /// Types of data that alone count; empty: all.
+    /// Types of data to which the run is restricted; empty: all.
     pub data_type: Vec<DataType>,
     /// Number of sets of a cache within which stack distances are counted too.
     pub sets: Option<u32>,
@@ -39,7 +39,7 @@ pub struct Options {
     pub optimal: bool,
     /// Whether the report has 32 bins for each power of two too.
     pub fine: bool,
-    /// How parallelism is told.
+    /// How parallelism is reported.
     pub parallelism: ParallelismOptions,
     /// How caches are simulated.
     pub caches: CacheOptions,
@@ -47,7 +47,7 @@ pub struct Options {
     pub command: Vec<OsString>,
 }
 
-/// Options of a cache simulation; any of them asks for one.
+/// Options of a cache simulation, each of which requests it.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     /// Whether the use of this host's caches is reported.
@@ -56,7 +56,7 @@ pub struct CacheOptions {
     pub cache: Vec<CacheArg>,
     /// Tool whose rules of counting hold.
     pub compatible: Option<Compatible>,
-    /// What is fetched besides what misses.
+    /// Prefetching.
     pub prefetch: Option<Prefetch>,
     /// Whether a cache for instructions is simulated.
     pub instruction_fetch: bool,
@@ -67,9 +67,9 @@ pub struct CacheOptions {
 }
 
 impl Options {
-    /// Refuses what the parser of options does not see: caches are simulated for a Callgrind file,
-    /// and of all accesses to data; what tells of reuse needs that it is counted, of so many
-    /// granules at most.
+    /// Refuses combinations beyond the option parser: cache simulation requires a Callgrind file
+    /// and all data accesses; reuse options require reuse counting, with at most a maximum of
+    /// granules.
     pub fn check(&self) -> Result<(), WrongUse> {
         let restrictions = [
             (!self.function.is_empty(), "--function"),

@@ -1,10 +1,10 @@
-//! Pairs of use and reuse by source place: which are worth a name, and in which calling contexts they occur.
+//! Pairs of use and reuse by source place: the named pairs, and their calling contexts.
 //!
 //! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds. So
 //! they are summed by instructions first; only the heaviest [`NAMED`] pairs of instructions of an
 //! image are looked up in debug information, half of them by reuses, half by misses of
 //! [`FAR_BYTES`]. Every reuse between instructions with known places counts for its pair of places;
-//! what is left is counted as not named. Contexts are kept of the heaviest places only.
+//! what is left is counted as not named. Contexts are stored of the heaviest places only.
 //!
 //! Not here: the order in the report (`report`).
 
@@ -24,13 +24,13 @@ use super::{
 
 /// Pairs of instructions that are named, per image and granularity.
 const NAMED: usize = 4000;
-/// Pairs of places whose contexts are kept, per image and granularity.
+/// Pairs of places whose contexts are stored, per image and granularity.
 const WITH_CONTEXTS: usize = 800;
-/// Contexts kept of a pair of places, per image: the heaviest.
+/// Contexts stored of a pair of places, per image: the heaviest.
 pub const CONTEXTS: usize = 4;
 /// Frames of a context, at most.
 const DEPTH: usize = 64;
-/// Size of a small first-level cache: reuses that miss it count as much as frequent ones.
+/// Size of a small first-level cache: its misses weigh as much as all reuses.
 pub const FAR_BYTES: u64 = 32 << 10;
 
 /// Pairs of one granularity, of all images.
@@ -227,16 +227,16 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
         summary.contexts.get(context as usize).filter(|_| context != 0 && frames.len() < DEPTH)
     {
         frames.extend(names.frames(image, node.call).iter().cloned());
-        // Parents come first, so this ends.
+        // Parents come first, so the loop ends.
         context = if node.parent < context { node.parent } else { 0 };
     }
     frames
 }
 
-/// What the reader calls the place: function, file and line, or the address where there is no line.
+/// The place in readers' words: function, file and line, or the address without a line.
 fn place(frames: &[Frame]) -> Arc<str> {
     let Some(frame) = frames.first() else { return Arc::from("") };
-    // Quoted, so that a name with a bar in it is no other place. Cannot fail.
+    // Quoted, to separate places with a bar in their name. Cannot fail.
     let text = |name: &Option<String>| serde_json::to_string(name).unwrap_or_default();
     let (function, module) = (text(&frame.function), text(&frame.module));
     match (frame.line, &frame.function, frame.address) {

@@ -1,7 +1,7 @@
 //! `--parallelism`: what is asked for, the sums over threads and processes, and their report.
 //!
-//! Threads have times of their own, which cannot be compared: their instructions and cycles are
-//! summed. Not here: how they are counted (`locality-dataflow`).
+//! Threads have clocks of their own that cannot be compared: the report sums their instructions and
+//! cycles. Not here: counting (`locality-dataflow`).
 
 use std::collections::HashMap;
 
@@ -71,7 +71,7 @@ pub type PredictArg = Predict;
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct ParallelismOptions {
-    /// Whether parallelism is told.
+    /// Whether parallelism is reported.
     pub parallelism: bool,
     /// Which dependences are followed.
     pub view: Option<ViewArg>,
@@ -83,12 +83,12 @@ pub struct ParallelismOptions {
     pub predict: Vec<PredictArg>,
     /// How long instructions take.
     pub latency: Option<LatencyArg>,
-    /// Functions of which whole calls are told.
+    /// Functions of which whole calls are reported.
     pub inclusive: Vec<String>,
 }
 
 impl ParallelismOptions {
-    /// Refuses more functions than are told apart.
+    /// Refuses more functions than are distinguished.
     ///
     /// # Errors
     /// A sentence that says how many.
@@ -99,10 +99,10 @@ impl ParallelismOptions {
         }
     }
 
-    /// The machines; `None` where parallelism is not told.
+    /// The machines; `None` where parallelism is not reported.
     ///
     /// # Errors
-    /// A sentence where options contradict each other.
+    /// A sentence for contradicting options.
     pub fn setup(&self) -> Result<Option<Setup>, WrongUse> {
         if !self.parallelism {
             return Ok(None);
@@ -171,7 +171,7 @@ impl Parallelism {
     pub fn add(&mut self, image: &Image, names: &mut Names) {
         let branches =
             || image.parallelism.iter().filter_map(|(_, all)| all.first()).flat_map(|one| &one.branches);
-        // Names are looked up for those that are told.
+        // Names are looked up for reported functions.
         let mut wanted: Vec<_> = branches().copied().collect();
         wanted.sort_by_key(|count| std::cmp::Reverse((count.mispredicted, count.executed)));
         wanted.truncate(8 * BRANCHES);
@@ -209,7 +209,7 @@ impl Parallelism {
         }
     }
 
-    /// The report's `parallelism`, and its `functions` where there are several.
+    /// The report's `parallelism`, and its `functions` if several.
     pub fn describe(&self, inclusive: &[String]) -> (Option<Report>, Option<Vec<Report>>) {
         let alone = inclusive.first().filter(|_| inclusive.len() == 1);
         let first = self.sums.first().map(|sum| Report {
@@ -232,7 +232,7 @@ impl Parallelism {
         threads
     }
 
-    /// The report's `branches`: those that were mispredicted most, else executed most.
+    /// The report's `branches`: most mispredicted, else most executed.
     pub fn branches(&self) -> Vec<Branch> {
         let branch = |(place, (executed, taken, mispredicted)): (&Place, &(u64, u64, u64))| Branch {
             entropy: entropy(*taken, *executed).into(),

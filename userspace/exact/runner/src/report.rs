@@ -29,7 +29,7 @@ use super::{
     total::{Counts, Grain, Total},
 };
 
-/// Cache sizes that every report has, so that reports of different machines can be compared.
+/// Cache sizes of every report, for comparisons between machines.
 pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 /// Pairs of places in the report: the heaviest, and the heaviest that miss [`FIXED_SIZES`]`[0]`.
 const PAIRS: usize = 200;
@@ -62,13 +62,13 @@ pub struct About {
     pub fetches: bool,
     /// Whether fine bins are asked for.
     pub fine: bool,
-    /// What the counts are restricted to; empty: nothing.
+    /// Restrictions of the counts; empty: none.
     pub functions: Vec<String>,
     /// The same by the type of an instruction's data.
     pub data_types: Vec<DataType>,
     /// Functions whose costs went to their callers.
     pub skipped: Vec<String>,
-    /// Functions of which whole calls are told.
+    /// Functions of which whole calls are reported.
     pub inclusive: Vec<String>,
     /// The caches that were simulated.
     pub machine: Option<Machine>,
@@ -81,7 +81,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         total.extra.describe(*bytes, &mut reuse);
         Some((bytes.to_string(), reuse))
     });
-    // Pairs are those of lines where lines were measured, else of the largest granule.
+    // Pairs are those of lines if measured, else of the largest granule.
     let paired = total.grains.get(&64).or_else(|| total.grains.values().next_back());
     let paired_bytes = paired.and_then(|grain| Some(grain.sum.as_ref()?.bytes));
     let machine_notices = about.machine.iter().flat_map(|machine| &machine.notices);
@@ -163,7 +163,7 @@ fn run(total: &Total, about: &About) -> Run {
 
 /// Says where threads of a process have last levels side by side.
 fn last_level_apart(total: &Total, machine: &Machine, one_order: bool) -> Option<String> {
-    // A process that has replaced its program is listed twice.
+    // A process after an exec is listed twice.
     let mut threads: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
     for (pid, thread) in &total.threads {
         threads.entry(*pid).or_default().insert(thread.tid);

@@ -35,18 +35,18 @@ static FOR_US: AtomicI32 = AtomicI32::new(0);
 static WAKER: AtomicI32 = AtomicI32::new(-1);
 /// Signals that mean the command, whoever they were sent to.
 const SIGNALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP];
-/// What comes sooner after the first signal is the same wish: `timeout(1)` signals its child and
-/// then the child's group.
+/// A signal sooner than this after the first one is the same wish: `timeout(1)` signals its child
+/// and then the child's group.
 const ONE_REQUEST_NS: u64 = 500_000_000;
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
-    /// As `waitpid` tells it; `None` where it runs on, because a second signal came.
+    /// The status from `waitpid`; `None` if the command runs on, because a second signal came.
     pub wait_status: Option<i32>,
     /// How long it ran.
     pub wall: Duration,
-    /// CPU time of it and of its children that it waited for.
+    /// CPU time of the command and of its awaited children.
     pub cpu: Duration,
     /// The last signal that came meanwhile, Ctrl-C or one to us.
     pub interrupted: Option<i32>,

@@ -1,6 +1,6 @@
 //! The report of an exact run for a terminal: what `-o` stored can be printed again.
 //!
-//! Nothing is computed here that is not in the report. Fields that are missing print as nothing.
+//! Computes nothing beyond the report. Missing fields print as nothing.
 
 mod parallelism;
 
@@ -357,7 +357,7 @@ pub(super) fn real(number: Number) -> f64 {
     number.real().unwrap_or(0.0)
 }
 
-/// A number without its fraction, 0 where it is not known.
+/// A number without its fraction, 0 if unknown.
 pub(super) fn whole(number: Option<Number>) -> u64 {
     number.and_then(Number::whole).unwrap_or(0)
 }

@@ -1,7 +1,8 @@
 //! The whole run: images summed.
 //!
 //! Distances are those of each thread (or of the process, in a run in one order); sums over threads
-//! and processes add counts and never mix their orders. Not here: which pairs are named (`pairs`).
+//! and processes add counts and never mix their orders. Not here: the choice of named pairs
+//! (`pairs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,7 +54,7 @@ pub struct Total {
     pub skipped_found: u64,
     /// Parallelism.
     pub parallelism: Parallelism,
-    /// A bit for each of the functions of which whole calls are told that was found.
+    /// A bit for each of the functions of which whole calls are reported that was found.
     pub inclusive_found: u64,
     /// By process: the instruction translated last, where QEMU lacks it.
     pub lacking: BTreeMap<u32, String>,
@@ -75,7 +76,7 @@ pub struct Grain {
 pub struct Typed {
     /// First touches.
     pub cold: u64,
-    /// Reuses; their distances are those among all accesses.
+    /// Reuses, with distances among all accesses.
     pub reuses: Counts,
 }
 
@@ -115,8 +116,8 @@ impl Counts {
         }
     }
 
-    /// Reuses that miss in a fully associative LRU cache of that many granules: a power of two, so
-    /// that the bins tell.
+    /// Reuses that miss in a fully associative LRU cache of this many granules: a power of two, so
+    /// bins are exact.
     pub fn misses(&self, granules: u64) -> u64 {
         self.stack.iter().skip(locality_reuse::log2_bin(granules)).sum()
     }
@@ -206,7 +207,7 @@ impl Total {
         self.name_missing(names, self.skipped_found, "; nothing was skipped for it");
     }
 
-    /// Says which of the functions of which whole calls are told occur in no program.
+    /// Says which of the functions of which whole calls are reported occur in no program.
     pub fn name_missing_inclusive(&mut self, names: &[String]) {
         self.name_missing(names, self.inclusive_found, "");
     }

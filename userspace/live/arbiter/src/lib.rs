@@ -1,4 +1,4 @@
-//! Who gets the few debug registers, and with what probability.
+//! Allocation of the few debug registers, with the probability of each decision.
 //!
 //! A pure state machine: offers and endings in, decisions out. It is a package of its own, because
 //! tests of the estimators need the chance of each observation. It makes no system call and reads
@@ -31,7 +31,7 @@ use reservoir::{Contest, Reservoir};
 /// Debug registers that x86-64 has for each thread (DR0 to DR3).
 pub const MAX_SLOTS: u8 = 4;
 
-/// The caller's name for a watch; one key is held at most once.
+/// The caller's name for a watch; one key has at most one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WatchKey(pub u64);
 
@@ -40,10 +40,9 @@ pub struct WatchKey(pub u64);
 pub enum Policy {
     /// RDX §IV.A: all slots form the reservoir; a sample may be refused.
     Reservoir,
-    /// One quick slot takes every sample, so that short reuses are always seen. What it held
-    /// before, if it has not trapped (the survivor), competes for the other slots as a reservoir.
-    /// With a single slot this would be replace-newest, which sees no long reuse at all, so one
-    /// slot is a plain reservoir.
+    /// One quick slot takes every sample, to observe all short reuses. Its former watch, if it has
+    /// not trapped (the survivor), competes for the other slots as a reservoir. A single slot would
+    /// be replace-newest, which never observes long reuses, so one slot is a plain reservoir.
     #[default]
     QuickReservoir,
 }
@@ -69,13 +68,13 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A watch that gave up its slot.
+/// A watch without its slot.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
     /// Which.
     pub id: WatchKey,
-    /// Product of its survival probabilities over the decisions it lived through, in (0, 1]. The
-    /// decision that evicted it is not among them: until then it was observed.
+    /// Product of its survival probabilities over the survived decisions, in (0, 1]. The evicting
+    /// decision is not among them: the watch was observed until then.
     pub p_survive: f64,
 }
 
@@ -153,7 +152,7 @@ impl Arbiter {
         self.quick.is_some_and(|held| held.id == id) || self.reservoir.holds(id)
     }
 
-    /// A sample asks for a register. A key that is held already is not armed twice.
+    /// A sample asks for a register. A key that has a slot already is not armed twice.
     pub fn offer(&mut self, id: WatchKey) -> Decision {
         if self.owned == 0 || self.holds(id) {
             return Decision::NOTHING;
@@ -191,8 +190,8 @@ impl Arbiter {
         self.reservoir.remove(id).map(|held| held.p_survive)
     }
 
-    /// The kernel refused the register that was just granted (ENOSPC): somebody else uses one. The
-    /// watch and one slot are gone until [`Arbiter::restore`]. A key that holds no slot changes
+    /// The kernel refused the granted register (ENOSPC), because another program uses one. The
+    /// watch and one slot are gone until [`Arbiter::restore`]. A key without a slot changes
     /// nothing.
     pub fn refused(&mut self, id: WatchKey) {
         if self.ended(id).is_none() {
@@ -201,8 +200,8 @@ impl Arbiter {
         self.owned -= 1;
         let reservoir_slots = self.owned() - usize::from(self.has_quick_slot());
         if self.has_quick_slot() {
-            // The reservoir shrank below what it holds: its newest watch takes the quick slot,
-            // which is empty then.
+            // The reservoir shrank below its number of watches: its newest watch takes the quick
+            // slot, which is empty then.
             if self.reservoir.len() > reservoir_slots && self.quick.is_none() {
                 self.quick = self.reservoir.take_newest();
             }

@@ -9,11 +9,11 @@ use super::{Held, WatchKey};
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     held: Held,
-    /// Candidates since the slot was last free, the one that took it included (k of RDX §IV.A).
+    /// Candidates since the slot was last free, the successful one included (k of RDX §IV.A).
     candidates: u64,
 }
 
-/// What one competition did.
+/// Result of one competition.
 pub(super) enum Contest {
     /// The candidate has a slot now; a former holder may have lost it.
     Placed(Option<Held>),
@@ -55,7 +55,7 @@ impl Reservoir {
         self.taken.drain(..).map(|slot| slot.held)
     }
 
-    /// Probability that the next candidate gets one of `slots` slots.
+    /// Probability of a slot for the next candidate, of `slots` slots.
     pub fn p_placed(&self, slots: usize) -> f64 {
         if self.taken.len() < slots {
             return 1.0;

@@ -2,8 +2,8 @@
 //! kernel side with each touch and each reading of a meter. Where the machine has none, nothing is
 //! opened.
 //!
-//! The counters belong to the thread, so the kernel carries their counts over context switches;
-//! they cost two registers of the PMU while it runs. Not here: what a count is worth
+//! The kernel carries the counts of a thread's counters over context switches. The counters take
+//! two registers of the PMU while the thread runs. Not here: the meaning of a count
 //! (`kernel::sources::counters`).
 
 use locality_kernel::{
@@ -25,7 +25,8 @@ impl Places {
         Self { how, ..Self::default() }
     }
 
-    /// Counts a thread's accesses from now on; returns its place. `None` where that cannot be.
+    /// Counts a thread's accesses from now on. Returns the place of its counters, `None` if the
+    /// kernel refuses.
     pub fn start(&mut self, kernel: &mut Object, tid: u32) -> Option<u32> {
         let how = self.how?;
         let place = self.take()?;

@@ -1,11 +1,10 @@
-//! Who is held: which threads are seized, when, and why some are not.
+//! Which threads are seized, and when; why a thread is not seized.
 //!
-//! A process that was just forked, or has just become another program, is left alone for
-//! [`SETTLE_NS`] and until its next sample, behind which another follows at once and takes its
-//! place, so that processes of milliseconds have windows, too. It may want a tracer of its own
-//! (`gdb`, `strace`), or to be without one (LeakSanitizer, which shows only once its library is
-//! loaded), and what is over within that time costs nothing. New threads of a held process are held
-//! from their first instruction. Not here: what happens at a stop (`stops`).
+//! A process after fork or exec is left alone for [`SETTLE_NS`] and until its next sample. Another
+//! sample follows at once and takes the place of that sample, to give processes of milliseconds a
+//! window. A new program may want its own tracer (`gdb`, `strace`), or none (LeakSanitizer, visible
+//! once its library is loaded). Processes that end sooner cost nothing. New threads of a seized
+//! process are seized from their first instruction. Not here: the work at a stop (`ptrace_stops`).
 
 use std::{
     io,
@@ -27,36 +26,36 @@ use locality_kernel::{
     sys,
 };
 
-/// A new program is left alone for so long, and while it is found loading its libraries, unless
-/// that takes longer than the other.
+/// Time for which a new program is left alone. A program in the dynamic loader is left alone
+/// longer, up to [`LOADING_NS`].
 const SETTLE_NS: u64 = 3_000_000;
 /// It may have waited for a CPU for as long, and be about to ask for its tracer.
 const SETTLE_CPU_NS: u64 = 1_000_000;
 const LOADING_NS: u64 = 20_000_000;
 
-/// CPU time after which a thread that was just seized is sampled again, each time that it is not
-/// found in user mode. An odd number, by which the sample is known.
+/// CPU time after which a newly seized thread is sampled again, until found in user mode. An odd
+/// number, to recognise the sample.
 const AGAIN_NS: u64 = 200_003;
 
-/// To seize a thread takes some .2 ms, and this thread goes before all ordinary ones: of thousands,
-/// so much is done at a time, and the processor is left to others for so long.
+/// Seizing a thread takes some .2 ms at a priority above all ordinary threads. With thousands of
+/// threads the capture thread seizes for this time, and then leaves the processor to others.
 const AT_ONCE: Duration = Duration::from_millis(4);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How a thread enters the books.
+/// How a thread becomes known.
 #[derive(Debug)]
 pub(super) enum Holding {
     /// Seized.
     Held,
-    /// To be seized at its first sample a while after this time (which may be yet to come).
+    /// To be seized at the first sample a while after this time, which may be in the future.
     Later(u64),
     /// Not seized, and why.
     Never(String),
 }
 
 impl Capture {
-    /// Seizes all threads of a process, those born meanwhile included; returns how many are held
-    /// now that were not.
+    /// Seizes all threads of a process, including threads born meanwhile; returns the number of
+    /// newly seized ones.
     pub(super) fn attach(&mut self, pid: u32) -> io::Result<usize> {
         if let Some(why) = self.why_spared(pid) {
             return Err(io::Error::other(why));
@@ -77,7 +76,7 @@ impl Capture {
                 }
                 news += 1;
                 let Some(holding) = self.seize(tid, unfit.as_deref()) else {
-                    // Ended meanwhile; if it was in the books, its end is reported.
+                    // The thread ended meanwhile; the end of a known thread is reported.
                     self.settled(tid);
                     continue;
                 };
@@ -133,7 +132,7 @@ impl Capture {
         }
     }
 
-    /// Takes a thread into the books, or changes how a thread that is there is held.
+    /// Records a thread, or changes how a recorded thread is seized.
     pub(super) fn adopt(&mut self, tgid: u32, tid: u32, holding: Holding) {
         if let Some(heap) = &self.settings.heap
             && !self.tracees.processes.contains_key(&tgid)
@@ -178,8 +177,8 @@ impl Capture {
         }
     }
 
-    /// Goes before a real-time thread that is traced, and has the window process do so, or none of
-    /// its stops would end while others of its kind have the processors.
+    /// Takes a priority above a traced real-time thread, for the window process too: otherwise no
+    /// stop would end while real-time threads have the processors.
     pub(super) fn outrank(&mut self, tid: u32) {
         if sys::outrank(sys::real_time_priority(tid)) && !self.place.is_ordinary() {
             let raised = sys::make_thread_urgent();
@@ -188,7 +187,7 @@ impl Capture {
         }
     }
 
-    /// The same for those that became so since.
+    /// The same for threads of processes seized since.
     pub(super) fn outrank_all(&mut self, now_ns: u64) {
         let is_awake = |thread: &Thread| now_ns.saturating_sub(thread.last_seen_ns) < 1_000_000_000;
         let awake = self.tracees.threads.iter().filter(|(_, thread)| is_awake(thread));
@@ -196,7 +195,7 @@ impl Capture {
         awake.into_iter().for_each(|tid| self.outrank(tid));
     }
 
-    /// Gives a new window process its priority, where that is not the one that it starts with.
+    /// Gives a new window process its priority, if the start did not.
     pub(super) fn raise_window(&mut self, window: u32) {
         if window != self.urgent_window {
             self.urgent_window = window;
@@ -223,7 +222,7 @@ impl Capture {
         }
     }
 
-    /// A sampled thread's process is seized when it has settled. Returns whether the thread is held
+    /// A sampled thread's process is seized when it has settled. Returns whether the thread is seized
     /// now and was not.
     pub(super) fn seize_if_settled(&mut self, record: &SampleRecord) -> bool {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
@@ -265,8 +264,8 @@ impl Capture {
         }
     }
 
-    /// Ends the wait for the sample that takes another's place, if this is it. Returns whether it
-    /// counts: the clock that starts it may have ticked again before it was closed.
+    /// Ends the wait for the replacing sample, if this is the one. Returns whether the sample
+    /// counts: its clock may have ticked twice before the close.
     pub(super) fn end_again(&mut self, record: &SampleRecord) -> bool {
         if record.address != 0 || record.period != AGAIN_NS {
             return true;
@@ -288,7 +287,7 @@ impl Capture {
         threads.into_iter().for_each(|tid| self.give_up_again(tid));
     }
 
-    /// It will not come any more.
+    /// The replacing sample will not come.
     pub(super) fn give_up_again(&mut self, tid: u32) {
         let again = self.tracees.threads.get_mut(&tid).and_then(|thread| thread.again.take());
         if let Some(again) = again {
@@ -296,7 +295,7 @@ impl Capture {
         }
     }
 
-    /// Takes in a thread that ptrace did not announce: of a process that is not held, or in a traced cgroup.
+    /// Takes in a thread that ptrace did not announce: of an unseized process, or in a traced cgroup.
     pub(super) fn meet(&mut self, tgid: u32, tid: u32) {
         let is_known = self.tracees.threads.contains_key(&tid);
         if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
@@ -307,7 +306,7 @@ impl Capture {
         let holding = match self.tracees.processes.get(&tgid) {
             Some(process) => {
                 let siblings = process.threads.iter().filter_map(|tid| self.tracees.threads.get(tid));
-                // A sibling that rests for a while says nothing of this one.
+                // A resting sibling does not keep this thread from being seized.
                 let now_ns = sys::monotonic_ns();
                 let settling = siblings.filter_map(|thread| thread.settling_since_ns);
                 match settling.filter(|since_ns| *since_ns <= now_ns).max() {
@@ -321,7 +320,7 @@ impl Capture {
             }),
         };
         if let Some(holding) = holding {
-            // A newborn that ended just now stays there, and its end is counted.
+            // A newborn thread that ended just now stays in the list until its end is counted.
             self.pending.remove(tid);
             self.adopt(tgid, tid, holding);
         }
@@ -330,8 +329,8 @@ impl Capture {
         }
     }
 
-    /// Takes in a newborn thread whose birth was read from the ring: also one that is over already,
-    /// for its end stands behind its birth there.
+    /// Takes in a newborn thread whose birth came through the ring, even after its end: the end
+    /// follows the birth in the ring.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
         if !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
@@ -339,8 +338,8 @@ impl Capture {
         }
     }
 
-    /// The process runs another program: all other threads are gone, every address means something
-    /// else, and the new program is left alone at first.
+    /// The process runs another program: its other threads are gone, addresses have new meanings,
+    /// and the new program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
         if let Some(heap) = &self.settings.heap {
             heap.exec(tgid, sys::monotonic_ns());
@@ -375,7 +374,7 @@ impl Capture {
         }
     }
 
-    /// Takes threads that nobody reports the end of out of the books: a full ring may have lost it.
+    /// Removes threads whose end nobody reports, because a full ring may have lost the record.
     pub(super) fn forget_the_dead(&mut self) {
         let unheld = self.tracees.threads.iter().filter(|(_, thread)| !thread.held);
         let dead: Vec<u32> = unheld.map(|(tid, _)| *tid).filter(|tid| !proc::exists(*tid)).collect();

@@ -1,4 +1,4 @@
-//! The code tables of the window process, kept for the thread that learns from windows.
+//! The code tables of the window process, stored for the thread that learns from windows.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use locality_stream::{BlockRecord, Code, InstructionRecord};
 /// The code that windows refer to.
 #[derive(Debug, Clone, Default)]
 pub struct CodeTables {
-    /// The window process whose numbering it is.
+    /// The window process whose numbering the tables have.
     pub generation: u32,
     /// Static instructions.
     pub instructions: Vec<InstructionRecord>,
@@ -34,6 +34,6 @@ impl CodeTables {
     }
 }
 
-/// Written by the capture thread after each window, unless another holds it at that moment; who
-/// reads it holds it as long as it takes to copy what was added.
+/// The capture thread writes after each window, unless the lock is taken. A reader locks only while
+/// copying new entries.
 pub type SharedCode = Arc<Mutex<CodeTables>>;

@@ -11,11 +11,11 @@ use crate::events::Ended;
 /// All counters.
 #[derive(Debug, Default)]
 pub struct Costs {
-    /// Stops of threads, and what they cost.
+    /// Stops of threads and their cost.
     pub stop: StopCounters,
-    /// Samples, and ticks of the clocks that start them.
+    /// Samples, and ticks of the sampling clocks.
     pub sampling: SampleCounters,
-    /// Traps of watchpoints, and what they cost.
+    /// Traps of watchpoints and their cost.
     pub trap: TrapCounters,
     /// Watches by how they began and ended.
     pub watch: WatchCounters,
@@ -27,7 +27,7 @@ pub struct Costs {
     pub loss: LossCounters,
 }
 
-/// Stops of threads, and what they cost.
+/// Stops of threads and their cost.
 #[derive(Debug, Default)]
 pub struct StopCounters {
     /// Time that target threads stood still because of us.
@@ -38,15 +38,15 @@ pub struct StopCounters {
     pub stops: AtomicU64,
     /// The longest of them.
     pub longest_stop_ns: AtomicU64,
-    /// Stops that ptrace imposes for signals of the program itself.
+    /// Stops imposed by ptrace for the program's own signals.
     pub foreign_stops: AtomicU64,
-    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was kept from it.
+    /// Traps of watchpoints that reached a thread as a `SIGTRAP` without cause, which was not delivered.
     pub stray_traps: AtomicU64,
     /// Stops at births of threads and processes.
     pub clone_stops: AtomicU64,
-    /// Newborn threads and processes that ended before they were met.
+    /// Newborn threads and processes that ended before the tracer met them.
     pub brief: AtomicU64,
-    /// Stops whose instruction was not the sampled one.
+    /// Stops at another instruction than the sampled one.
     pub skidded_stops: AtomicU64,
     /// Stops that came too late to arm (`--max-stop`).
     pub late_stops: AtomicU64,
@@ -54,29 +54,29 @@ pub struct StopCounters {
     pub missed_stops: AtomicU64,
 }
 
-/// Samples, and ticks of the clocks that start them.
+/// Samples, and ticks of the sampling clocks.
 #[derive(Debug, Default)]
 pub struct SampleCounters {
     /// Samples of targets.
     pub samples: AtomicU64,
-    /// Accesses that the samples which accesses started stand for.
+    /// Accesses represented by samples that count accesses.
     pub sampled_accesses: AtomicU64,
-    /// Samples whose place another took, because their threads were not held yet.
+    /// Samples whose place another took, because their threads were not seized yet.
     pub replaced_samples: AtomicU64,
-    /// Ticks of the clocks that start those others, beyond the first.
+    /// Ticks of the clocks for replacing samples, beyond the first.
     pub surplus_samples: AtomicU64,
     /// Ticks that met a target in kernel mode, or at an operation without access, as last read.
     pub kernel_ticks: AtomicU64,
-    /// Those of them in kernel mode.
+    /// Ticks in kernel mode among these.
     pub in_kernel: AtomicU64,
 }
 
-/// Traps of watchpoints, and what they cost.
+/// Traps of watchpoints and their cost.
 #[derive(Debug, Default)]
 pub struct TrapCounters {
     /// Traps of watchpoints that left a record.
     pub traps: AtomicU64,
-    /// Traps of the kernel's touches that were passed over: nothing is copied for them.
+    /// Passed traps of touches by the kernel, for which nothing is copied.
     pub passed: AtomicU64,
     /// Traps that left none (and lost records, taken for traps), as last read from the kernel side.
     pub silent_traps: AtomicU64,
@@ -86,9 +86,9 @@ pub struct TrapCounters {
     pub trap_scatter_ns: AtomicU64,
     /// What string instructions lost while words were watched.
     pub string_ns: AtomicU64,
-    /// Watches that were withdrawn for it.
+    /// Watches withdrawn because of string instructions.
     pub withdrawn: AtomicU64,
-    /// Uses that were not watched for it.
+    /// Uses not watched because of string instructions.
     pub unaffordable: AtomicU64,
 }
 
@@ -99,11 +99,11 @@ pub struct WatchCounters {
     pub armed: AtomicU64,
     /// Watches that ended by a reuse.
     pub trapped: AtomicU64,
-    /// Watches that were withdrawn before one.
+    /// Watches withdrawn before a trap.
     pub censored: AtomicU64,
     /// Watches that the kernel refused.
     pub refused: AtomicU64,
-    /// Uses that were not watched because the thread was not held.
+    /// Uses that were not watched because the thread was not seized.
     pub unguarded: AtomicU64,
     /// Uses whose word was watched already.
     pub watched_already: AtomicU64,
@@ -133,7 +133,7 @@ pub struct CpuCounters {
     pub helpers_cpu_ns: AtomicU64,
     /// CPU time of the targets, as the controller last read it.
     pub target_cpu_ns: AtomicU64,
-    /// What the allocation probes cost, by their calibrated price.
+    /// Cost of the allocation probes, by their calibrated price.
     pub heap_ns: Arc<AtomicU64>,
 }
 
@@ -146,7 +146,7 @@ pub struct LossCounters {
     pub received: AtomicU64,
     /// Ring records of a kind that is not known.
     pub unknown_records: AtomicU64,
-    /// Touches whose watch had been withdrawn when they were read.
+    /// Touches of watches that had been withdrawn before the record was read.
     pub orphan_touches: AtomicU64,
 }
 

@@ -1,17 +1,17 @@
 //! On which processor the capture thread waits, and how a stopped thread gets it back.
 //!
-//! A thread that stops leaves its processor idle, so the capture thread serves it there, with the
-//! thread's data in the caches: to wake an idle processor takes some 100 µs in a virtual machine,
-//! and milliseconds where the host has more of them than it can run (docs/accuracy.md). So it
-//! waits, asleep, on the processor of the samples, once a few in a row came from one.
+//! A stopping thread leaves its processor idle, with its data in the caches. The capture thread
+//! serves the stop on this processor. Waking an idle processor takes some 100 µs in a virtual
+//! machine, and milliseconds on a host with too few real processors (docs/journal/2026-11.md). So
+//! the capture thread sleeps on the processor of the samples, once a few in a row came from one
+//! processor.
 //!
-//! The stopped thread goes on there too. A woken thread that finds its processor busy is put on an
-//! idle one, but a processor that runs nothing except idle-priority work passes for idle
-//! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). So
-//! the capture thread takes that priority for the resume and sleeps at once, and the *lifter*, a
-//! thread that does nothing else, gives it its own processor and its priority back. What goes wrong
-//! in any of that costs the stopped thread time, at most what the lifter takes to wake; nothing of
-//! the traced program is changed.
+//! The stopped thread continues on the same processor. The scheduler moves a woken thread from a
+//! busy processor to an idle one, but treats a processor with idle-priority work alone as idle
+//! (<https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>, `select_idle_sibling`). For
+//! the resume the capture thread takes idle priority and sleeps at once. The *booster*, a thread
+//! with no other work, gives the capture thread its own processor and its priority back. A failure
+//! costs the stopped thread time, at most the booster's wake-up; the traced program is not changed.
 
 use std::{
     io,
@@ -25,16 +25,16 @@ use std::{
 
 use locality_kernel::sys;
 
-/// Samples in a row that must come from one processor, where several threads are traced.
+/// Samples in a row from one processor, where several threads are traced.
 const IN_A_ROW: u32 = 3;
 
-/// For so long the lifter waits awake for the capture thread's change of priority.
+/// For so long the booster waits awake for the capture thread's change of priority.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// Longest sleep of the capture thread; each turn of its loop is a sign of life.
 const TURN: Duration = Duration::from_millis(20);
 
-/// The same where it wakes on the processor of the traced thread, whose time that is.
+/// The same on the processor of the traced thread, whose time the wake-up takes.
 const TURN_BESIDE: Duration = Duration::from_millis(40);
 
 /// A processor from which no sample came for so long is not waited on.
@@ -43,19 +43,19 @@ const NEWEST: Duration = Duration::from_secs(1);
 /// Where the capture thread waits; by default wherever the scheduler has it.
 #[derive(Debug, Default)]
 pub struct Place {
-    /// Absent where it has one processor, or no real-time priority.
+    /// Absent on a machine with one processor, or without real-time priority.
     choice: Option<Choice>,
     /// The thread has its real-time priority.
     is_urgent: bool,
     newest: Option<Newest>,
     is: Waits,
-    /// When the lifter was last told so.
+    /// When the booster was last notified.
     told: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Choice {
-    /// Where it may run.
+    /// Processors that the thread may use.
     allowed: sys::Processors,
     booster: PriorityBooster,
 }
@@ -74,12 +74,12 @@ enum Waits {
     #[default]
     Anywhere,
     Beside(u32),
-    /// Where the lifter was.
+    /// Where the booster was.
     Lifted,
 }
 
 impl Place {
-    /// Of the calling thread, which has its real-time priority.
+    /// State of the calling thread, which has its real-time priority.
     pub fn of_this_thread() -> Self {
         let choice = sys::Processors::of_this_thread().and_then(|allowed| match allowed.count() {
             0 | 1 => Err(io::ErrorKind::Unsupported.into()),
@@ -89,7 +89,8 @@ impl Place {
         Self { choice, is_urgent: true, ..Self::default() }
     }
 
-    /// Before the thread sleeps: has it wake where the next stop is expected. Returns how long it may sleep.
+    /// Before the thread sleeps: chooses the processor of the expected next stop. Returns the
+    /// longest sleep.
     pub fn settle(&mut self) -> Duration {
         let Some(choice) = self.choice.as_ref().filter(|choice| choice.booster.is_there()) else {
             return TURN;
@@ -100,7 +101,7 @@ impl Place {
         let wanted =
             self.newest.filter(is_expected).map_or(Waits::Anywhere, |newest| Waits::Beside(newest.cpu));
         let is_due = || self.told.is_none_or(|told| told.elapsed() > NEWEST);
-        // A window that pinned the thread meanwhile puts it back where it was.
+        // A window that pinned the thread in between restores its former place.
         if wanted != self.is || (wanted == Waits::Anywhere && is_due()) {
             choice.booster.settle(&choice.allowed, wanted);
             self.is = wanted;
@@ -114,14 +115,14 @@ impl Place {
         !self.is_urgent
     }
 
-    /// The lifter's thread, 0 where there is none.
+    /// The booster's thread id, 0 without a booster.
     pub fn booster(&self) -> u32 {
         self.choice.as_ref().map_or(0, |choice| choice.booster.thread())
     }
 
-    /// Lets a stopped thread that was sampled on processor `cpu` go on, by `resume`; there, if we
-    /// run there too and `may_wait`: no other stop waits for us. `is_alone`: no other thread is
-    /// traced.
+    /// Resumes a stopped thread that was sampled on processor `cpu` by `resume`; there, if this
+    /// thread runs there too and `may_wait`: no other stop is waiting. `is_alone`: no other thread
+    /// is traced.
     pub fn hand_back(
         &mut self,
         cpu: u32,
@@ -138,7 +139,7 @@ impl Place {
         let choice = self.choice.as_ref().filter(|choice| choice.booster.is_there());
         let (true, Some(choice)) = (self.is == Waits::Beside(cpu), choice) else { return resume() };
         if sys::this_processor() != cpu {
-            // Something else had set where we run, at the same time.
+            // Another program had set the capture thread's processors at the same time.
             self.is = Waits::Lifted;
             resume();
         } else if may_wait() {
@@ -152,7 +153,8 @@ impl Place {
     }
 }
 
-/// A thread that puts the capture thread where it cannot go by itself.
+/// A thread that moves the capture thread to processors which the capture thread cannot choose
+/// alone.
 #[derive(Debug)]
 struct PriorityBooster(Arc<Shared>);
 
@@ -161,7 +163,7 @@ struct Shared {
     capture: (u32, thread::Thread),
     /// Where the capture thread may run.
     allowed: sys::Processors,
-    /// The lifter's own number, once it has the right to what it does.
+    /// The booster's own thread id, once the booster has its rights.
     booster: AtomicU32,
     calls: sys::Waker,
     /// What to do, the newest: one of the constants below, or [`SETTLE`] and a processor.
@@ -194,7 +196,7 @@ impl PriorityBooster {
         Ok(Self(shared))
     }
 
-    /// Its thread, 0 where there is none.
+    /// The booster's thread id, 0 without a booster.
     fn thread(&self) -> u32 {
         self.0.booster.load(Ordering::Acquire)
     }
@@ -208,8 +210,8 @@ impl PriorityBooster {
         self.0.calls.wake();
     }
 
-    /// Has the calling thread wake there when it sleeps, without running there now: the traced
-    /// thread does. The lifter stays away.
+    /// Makes the calling thread wake there after its sleep, without running there now: the traced
+    /// thread does. The booster stays away.
     fn settle(&self, allowed: &sys::Processors, wanted: Waits) {
         let Waits::Beside(cpu) = wanted else { return self.order(ANYWHERE) };
         if let Err(error) = allowed.without(cpu).assign(self.thread()) {
@@ -218,8 +220,8 @@ impl PriorityBooster {
         self.order(SETTLE | cpu);
     }
 
-    /// Has the calling thread give way to everything until it is lifted. The scheduler may move it,
-    /// so that it need not move the traced thread.
+    /// Gives the calling thread the lowest priority until the booster raises it. The scheduler may
+    /// move this thread, and need not move the traced one.
     fn step_down(&self, allowed: &sys::Processors) {
         self.0.is_awaited.store(true, Ordering::Release);
         self.order(BOOST);
@@ -245,7 +247,7 @@ impl Drop for PriorityBooster {
 
 impl Shared {
     fn serve(&self) {
-        // Not everybody who may lower a priority may raise it again.
+        // A right to lower a priority is not always a right to raise it again.
         match sys::make_thread_idle().and_then(|()| sys::make_thread_urgent()) {
             Ok(()) => self.booster.store(sys::this_thread(), Ordering::Release),
             Err(error) => return tracing::debug!("no lifter: {error}"),
@@ -269,7 +271,7 @@ impl Shared {
 
     fn boost(&self) {
         let called = Instant::now();
-        // The kernel knows it, even where the thread was put aside at that moment.
+        // The kernel knows the change, even if the thread was preempted at this moment.
         while !sys::is_idle(self.capture.0) && !self.has_stayed.swap(false, Ordering::AcqRel) {
             match called.elapsed() < PATIENCE {
                 true => std::hint::spin_loop(),
@@ -280,7 +282,7 @@ impl Shared {
         let moved = here.and_then(|here| here.assign(self.capture.0));
         let lifted = sys::make_urgent(self.capture.0, sys::capture_priority());
         if lifted.is_err() {
-            // The right to it is gone: an ordinary thread like others from now on, which steps down no more.
+            // The right is gone: from now on an ordinary thread without a change of priority.
             let _ = sys::make_ordinary(self.capture.0);
             self.booster.store(0, Ordering::Release);
         }

@@ -36,11 +36,11 @@ use locality_kernel::{
     sys,
 };
 
-/// Most ring records in one turn, so that a stopped thread never waits for a long queue. A watch
-/// and its companions may have 256 passed touches among them, which are told without a wake-up.
+/// Most ring records in one turn, to bound the wait of a stopped thread. A watch and its companions
+/// may have 256 passed touches, which the ring reports without a wake-up.
 const RECORDS_A_TURN: usize = 512;
 
-/// Each report of ptrace comes with a signal; without one, ptrace is asked so often all the same.
+/// Each report of ptrace comes with a signal. Without a signal, ptrace is asked at this interval.
 const ASK_NS: u64 = 100_000_000;
 
 /// Why no thread is stopped without a watchdog.
@@ -49,7 +49,7 @@ pub const UNGUARDED: &str = "there is no watchdog process";
 /// So many turns of the loop without a sign of life of the watchdog are a loss, some tenths of a second.
 const SILENT_TURNS: u32 = 10;
 
-/// What the command line decided for the capture thread, and what it shares with the assembler.
+/// Options of the command line for the capture thread, and state shared with the recorder.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Who gets the debug registers.
@@ -64,29 +64,29 @@ pub struct Settings {
     pub registers: u8,
     /// Why no thread may be stopped, if so.
     pub no_stops: Option<&'static str>,
-    /// Whether threads that are not held may be watched: a trap that lost its cause would end them.
+    /// Whether unseized threads may be watched: a trap without its cause would end them.
     pub watch_unheld: bool,
     /// Whether touches by the kernel are passed over.
     pub user_only: bool,
-    /// Cost of one trap, calibrated on this machine.
+    /// Calibrated cost of one trap.
     pub trap_cost_ns: u64,
-    /// What of it lies outside of the program that records it.
+    /// The part of a trap outside of the recording program.
     pub gap_cost_ns: u64,
     /// What the last trap or reading of an event costs beyond that.
     pub disarm_cost_ns: u64,
-    /// Cost of one clock tick, calibrated on this machine.
+    /// Calibrated cost of one clock tick.
     pub tick_cost_ns: u64,
-    /// Cost of one reading of a meter, calibrated on this machine.
+    /// Calibrated cost of one reading of a meter.
     pub meter_cost_ns: u64,
-    /// What meters read; the assembler says it.
+    /// Words for the meters to read, chosen by the recorder.
     pub wanted: Wanted,
-    /// The code that windows refer to; the assembler reads it.
+    /// The code that windows refer to, for the recorder.
     pub code: SharedCode,
-    /// Memory that traced processes share; the recorder says where.
+    /// Memory shared by traced processes, located by the recorder.
     pub shared: SharedRegions,
-    /// Is told about processes, where allocations are followed.
+    /// Is notified of processes, where allocations are followed.
     pub heap: Option<Heap>,
-    /// How this machine counts accesses, if it does.
+    /// How this machine counts accesses, if at all.
     pub counting: Option<Counting>,
     /// Share of a thread's time that stops for the program's own signals and births may cost before
     /// the thread is released.
@@ -98,7 +98,7 @@ pub struct Settings {
 /// What the controller may ask for.
 #[derive(Debug)]
 pub enum Command {
-    /// Trace a process with all its threads; answers with the number of threads that are held.
+    /// Traces a process with all threads; answers with the number of seized threads.
     Attach(u32, tokio::sync::oneshot::Sender<io::Result<usize>>),
     /// Report the end of this process as the launched command's.
     Launched(u32),
@@ -146,13 +146,13 @@ pub struct Capture {
     events: async_mpsc::Sender<Event>,
     pub(super) heartbeat: Arc<crate::watchdog::Heartbeat>,
     pub(super) launched: Option<u32>,
-    /// Set once a target was there, so that "none left" means something.
+    /// Set once a target existed, to give "none left" a meaning.
     pub(super) had_targets: bool,
     pub(super) programs: TouchProgram,
     pub(super) trap_cost: TrapCost,
     pub(super) place: Place,
     pub(super) strings: Strings,
-    /// The window process that has its priority.
+    /// The window process with its priority set.
     pub(super) urgent_window: u32,
     /// Turns of the loop in a row that found no sign of life of the watchdog.
     silent_turns: u32,
@@ -165,11 +165,11 @@ pub struct Capture {
     pub(super) processors: usize,
     /// Who was born lately.
     pub(super) pending: PendingTracees,
-    /// Processes that ended, which the controller has not heard of.
+    /// Ended processes that the controller does not know of yet.
     pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
     pub(super) before: [u64; counter::COUNT as usize],
-    /// What the controller must hear although its queue was full.
+    /// Messages that the controller must receive although its queue was full.
     unheard: std::cell::RefCell<Vec<Event>>,
 }
 
@@ -179,7 +179,7 @@ impl std::fmt::Debug for Capture {
     }
 }
 
-/// The `touch` program's descriptor, kept apart from the object so that both can be borrowed.
+/// The `touch` program's descriptor, stored apart from the object so that both can be borrowed.
 #[derive(Debug)]
 pub struct TouchProgram(std::os::fd::OwnedFd);
 
@@ -280,7 +280,7 @@ impl Capture {
                 if let Err(error) = self.run(&poll, &signals, &thread_waker, &commands) {
                     self.send(Event::Failed(format!("{error:#}")));
                 }
-                // It is of this thread, and started again in another.
+                // Sent by this thread, and restarted in another.
                 self.place = Place::default();
                 self
             })
@@ -334,8 +334,8 @@ impl Capture {
             let window_process = self.windows.as_ref().map_or(0, Windows::pid);
             self.heartbeat.waits_for([self.place.booster(), window_process]);
             self.raise_window(window_process);
-            // Without a watchdog nobody would free a thread from a tracer that hangs, so no thread
-            // is stopped.
+            // Without a watchdog a hanging tracer would stop a thread for ever, so no thread is
+            // stopped.
             if self.heartbeat.watchdog_is_alive(now) {
                 self.silent_turns = 0;
                 self.kernel.beat(now)?;
@@ -361,9 +361,9 @@ impl Capture {
             let longest = if self.pending.is_empty() { longest } else { longest.min(YOUTH) };
             poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
             let is_signalled = signals.clear();
-            // Nothing had been reported when it began to wait.
+            // Nothing had been reported at the beginning of the wait.
             self.woken_ns = sys::monotonic_ns();
-            // Samples first: a stop needs the record that explains it.
+            // Samples first: a stop needs its record.
             self.drain_ring(RECORDS_A_TURN);
             // To ask costs the kernel a look at each tracee, .1 ms where they are thousands.
             if is_signalled || self.woken_ns.saturating_sub(self.asked_ns) > ASK_NS {
@@ -402,8 +402,8 @@ impl Capture {
         most
     }
 
-    /// Tells the controller; counts what it was too slow for. What it must hear is told later
-    /// rather than never.
+    /// Sends to the controller, and counts messages beyond its speed. Indispensable messages are
+    /// sent later rather than never.
     pub(super) fn send(&self, event: Event) {
         match self.events.try_send(event) {
             Ok(()) => {}
@@ -430,7 +430,7 @@ impl Capture {
             self.send(Event::TrapCostMeasured(watch.tgid, watch.address));
             return;
         }
-        // It was waiting for touches behind its reuse only.
+        // The watch was waiting for touches after its reuse only.
         let (ended_ns, outcome) = match watch.reused.take() {
             Some((reuse, _)) => (reuse.trap.record.header.time_ns, EndOutcome::Reused(reuse)),
             None => (ended_ns, outcome),
@@ -491,7 +491,7 @@ impl Capture {
         self.end_companions(tgid, || EndOutcome::Gone);
     }
 
-    /// Disarms everything, then reads what the ring still holds, so that the books balance.
+    /// Disarms everything, then reads the rest of the ring, so that the ledger balances.
     fn finish(&mut self) {
         // No stop is asked for from here on; those under way are served before anything is
         // disarmed, since they may arm.
@@ -516,7 +516,7 @@ impl Capture {
         }
         self.flush_awaited();
         locality_kernel::lock::lock(&self.costs.cpu.ended).append(&mut self.ended);
-        // The kernel lets the threads go when this one ends.
+        // The kernel releases the threads at the end of this thread.
         let tids: Vec<u32> = self.tracees.threads.keys().copied().collect();
         for tid in tids {
             self.kernel.unhold(tid);
@@ -528,7 +528,7 @@ impl Capture {
         self.end_strings();
     }
 
-    /// Detaches the programs that follow births and deaths, so that nothing writes to the ring any more.
+    /// Detaches the programs of births and deaths, after which nothing writes to the ring.
     pub fn end_lifecycle(&mut self) {
         self.kernel.detach_lifecycle();
     }
@@ -538,7 +538,7 @@ impl Capture {
         self.kernel.counters()
     }
 
-    /// Reads what the ring still holds, once nothing writes to it any more.
+    /// Reads the rest of the ring, after the last writer.
     pub fn drain_rest(&mut self) {
         self.drain_ring(usize::MAX);
         self.read_counters();

@@ -1,4 +1,4 @@
-//! What the capture thread tells the controller, in the order in which it happened.
+//! Messages from the capture thread to the controller, in the order of events.
 
 use locality_common::record::{KernelRecord, MeterRecord, SampleRecord, TouchRecord};
 use locality_model::Access;
@@ -9,7 +9,7 @@ use locality_stream::Event as StreamEvent;
 use super::window_sampling::Found;
 use locality_heap::HeapSite;
 
-/// One thing that happened.
+/// One event.
 #[derive(Debug)]
 pub enum Event {
     /// A thread was seen for the first time.
@@ -20,12 +20,12 @@ pub enum Event {
         tid: u32,
         /// Its name.
         name: String,
-        /// Why it cannot be held, if so.
+        /// Why the thread cannot be seized, if known.
         not_held: Option<String>,
         /// Monotonic clock.
         time_ns: u64,
     },
-    /// A thread that was held no longer is.
+    /// A seized thread was released.
     ThreadReleased {
         /// Thread.
         tid: u32,
@@ -44,7 +44,7 @@ pub enum Event {
         /// Process.
         pid: u32,
     },
-    /// A sample, after its stop if there was one.
+    /// A sample, after its stop if the thread was stopped.
     Sample(Box<SampleEvent>),
     /// The clock met a thread in the kernel; with a copy of the stack from `rsp`.
     KernelSample(Box<KernelRecord>, Vec<u8>),
@@ -54,7 +54,7 @@ pub enum Event {
     Meter(Box<MeterRecord>),
     /// A watch ended.
     WatchEnded(Box<WatchEnd>),
-    /// A watch of a process ended that told what traps cost: its word.
+    /// A watch of a process ended that measured the cost of traps: its word.
     TrapCostMeasured(u32, u64),
     /// The launched command ended with this wait status.
     CommandEnded(i32),
@@ -62,7 +62,7 @@ pub enum Event {
     NoTargets,
     /// The capture thread cannot go on.
     Failed(String),
-    /// The watchdog is gone, so that no thread may be held any more.
+    /// The watchdog is gone: no thread may be seized any more.
     Unguarded,
     /// A second has passed: what was collected goes to the file. (From the controller, not from the
     /// capture thread.)
@@ -91,14 +91,14 @@ pub struct SampleEvent {
     pub stack: Vec<u8>,
     /// True when the thread was stopped there.
     pub held: bool,
-    /// The thread's fs base, where it was stopped.
+    /// The fs base of a stopped thread.
     pub fs_base: Option<u64>,
-    /// The first access from there on, or why it is unknown.
+    /// The first access from the sample on, or why the access is unknown.
     pub access: Result<Access, &'static str>,
-    /// For each watch that was armed for it, and whose [`WatchEnd`] will follow, its number and
-    /// which use of the window it follows; `None`: the first access.
+    /// Each watch armed for the sample: its number, for the [`WatchEnd`] to come, and the followed
+    /// use of the window; `None`: the first access.
     pub watches: Vec<(u64, Option<usize>)>,
-    /// What the window at its stop showed.
+    /// The window at the sample's stop.
     pub window: Option<Box<WindowTaken>>,
 }
 
@@ -111,9 +111,9 @@ pub struct WindowTaken {
     pub end: End,
     /// Whether the process ends or runs another program.
     pub gone: bool,
-    /// The uses that were drawn in it.
+    /// Uses drawn in the window.
     pub found: Found,
-    /// Its first access, if there is one.
+    /// The first access of the window.
     pub first: Option<Access>,
     /// Its events, values and registers, for the rate of accesses; empty where the thread is not metered.
     pub log: WindowLog,
@@ -164,22 +164,23 @@ pub struct WatchEnd {
     pub p_arm: f64,
     /// Chance of surviving until the end.
     pub p_survive: f64,
-    /// Threads in which it was armed.
+    /// Threads with the watch armed.
     pub threads_armed: u32,
     /// Threads that were alive then.
     pub threads_alive: u32,
-    /// Other processes whose touches of the word would have been seen too, with its address there.
+    /// Other processes with the watch armed, each with its own address of the word.
     pub also_in: Vec<(u32, u64)>,
     /// What happened.
     pub outcome: EndOutcome,
 }
 
-/// The touch behind a use.
+/// The touch after a use.
 #[derive(Debug)]
 pub struct Reuse {
     /// Its trap.
     pub trap: Box<Trap>,
-    /// From the use to it or, where that was short, from a later touch to the next (`rules::behind_reuse`).
+    /// From the use to the reuse or, if short, from a later touch to the next
+    /// (`rules::behind_reuse`).
     pub distance: Distance,
 }
 
@@ -190,9 +191,9 @@ pub struct Distance {
     pub ns: u64,
     /// CPU time from the use to the second one, about.
     pub until_ns: u64,
-    /// Accesses, where they are counted.
+    /// Accesses between use and reuse, if counted.
     pub accesses: Option<u64>,
-    /// The touches, where one thread made both in user mode.
+    /// Both touches, if one thread made them in user mode.
     pub between: Option<Box<[Moment; 2]>>,
 }
 
@@ -216,7 +217,7 @@ pub enum EndOutcome {
 pub struct Ended {
     /// Which.
     pub pid: u32,
-    /// CPU time that it used in all.
+    /// CPU time of the process in all.
     pub cpu_ns: u64,
     /// It was born during the trace.
     pub is_newborn: bool,

@@ -1,4 +1,4 @@
-//! Who is never traced, so that the tool never stops itself, nor whoever it depends on.
+//! Processes that are never traced: the tool's own, and processes that the tool depends on.
 //!
 //! Ours are this process and its children that run the same program: the watchdog and the window
 //! process. (The calibration's child is traced by us, before the trace begins.) Other children are
@@ -8,7 +8,7 @@
 //! server of a remote session would keep the user from ending the trace. One of those that is named
 //! by `-p` is traced without stops. Process 1 of another pid namespace than the initial one is the
 //! container's program, hence a target. Servers that sessions and containers depend on ([`SERVERS`])
-//! are sampled, but not held, unless `-p` names them.
+//! are sampled, but not seized, unless `-p` names them.
 //!
 //! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
 
@@ -18,11 +18,11 @@ use locality_common::config::spared;
 
 use locality_kernel::{object::Object, proc};
 
-/// The first process, which collects the orphans of all others.
+/// The first process, parent of all orphans.
 const FIRST: u32 = 1;
 
-/// Program files of servers that are not held, or the beginnings of their names: a debugger, or a user
-/// who is locked out, could need them at any time.
+/// Program files, or beginnings of their names, of servers that are not seized: a debugger or a
+/// locked-out user could need them at any time.
 const SERVERS: [&str; 14] = [
     "agetty",
     "conmon",
@@ -91,12 +91,12 @@ impl Exclusions {
             || (proc::status(pid).is_ok_and(|status| status.parent == self.own) && runs_our_program(pid))
     }
 
-    /// Whether a process started this one, or one that did.
+    /// Whether a process started this one, directly or not.
     pub fn is_ancestor(&self, pid: u32) -> bool {
         self.ancestors.get(&pid).is_some_and(|start| proc::start_ticks(pid).is_ok_and(|now| now == *start))
     }
 
-    /// Why a process that nobody named is not traced, if so.
+    /// Why an unnamed process is not traced, if so.
     pub fn why(&self, pid: u32) -> Option<&'static str> {
         if self.is_own(pid) {
             return Some("it is part of this tool");
@@ -111,7 +111,7 @@ impl Exclusions {
     }
 }
 
-/// Why a process that nobody named is sampled but not held, if so.
+/// Why an unnamed process is sampled but not seized, if so.
 pub fn why_not_held(pid: u32) -> Option<String> {
     // By its file: the name of a thread is the program's own choice.
     let file = proc::executable(pid).ok()?;
@@ -131,8 +131,8 @@ fn bare(file: &str) -> &str {
     file.strip_suffix(" (deleted)").unwrap_or(file)
 }
 
-/// Whether a process runs the program file of this one. A child that gave up its rights does not
-/// show its program to a tracer without `CAP_SYS_PTRACE`; only helpers of ours do so.
+/// Whether a process runs the program file of this one. A child without rights hides its program
+/// from a tracer without `CAP_SYS_PTRACE`; only the tool's helpers do so.
 fn runs_our_program(pid: u32) -> bool {
     let file = |path: String| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
     match (file(format!("/proc/{pid}/exe")), file("/proc/self/exe".to_owned())) {
@@ -142,7 +142,7 @@ fn runs_our_program(pid: u32) -> bool {
     }
 }
 
-/// More processes than this are between nobody and process 1.
+/// More processes than any chain of parents up to process 1 has.
 const DEEPEST: usize = 1000;
 
 #[cfg(test)]

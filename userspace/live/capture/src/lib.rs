@@ -1,14 +1,13 @@
 //! The capture thread: stops, watchpoints and ring records of the targets.
 //!
 //! One OS thread holds the ptrace relation, drains the ring, drives the arbiter and arms
-//! watchpoints, so that a stop needs no hand-over. It never touches memory that can block, never
-//! symbolises, and tells everything else to the controller through a channel. Its files:
-//! `event_loop` the loop, `attach` who is seized, `ptrace_stops` what ptrace reports, `ring_events`
-//! what the ring reports, `windows` shadow windows, `window_sampling` uses drawn in them,
-//! `watchpoints` armed watchpoints, `shared_regions` those of words that processes share,
-//! `trap_cost` what traps cost now, `watchdog` the watchdog,
-//! `tracees` who is traced, `pending_tracees` who is too young, `cpu_affinity` where the thread
-//! waits, `events` what it sends, `counters` what it counts.
+//! watchpoints. A stop needs no hand-over. The thread never touches memory that can block, never
+//! symbolises, and sends everything else to the controller through a channel. Files: `event_loop`
+//! the loop, `attach` seizing, `ptrace_stops` reports of ptrace, `ring_events` records of the ring,
+//! `windows` shadow windows, `window_sampling` uses drawn in windows, `watchpoints` armed
+//! watchpoints, `shared_regions` watches of shared words, `trap_cost` the present cost of traps,
+//! `watchdog` the watchdog, `tracees` the traced threads, `pending_tracees` threads too young to be
+//! traced, `cpu_affinity` the waiting thread's processor, `events` messages, `counters` counts.
 
 pub mod access;
 mod access_counters;

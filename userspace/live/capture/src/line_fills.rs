@@ -1,10 +1,10 @@
 //! Accesses in a shadow window that may load a line of cache, and what the window does with the
 //! line afterwards.
 //!
-//! Pure. An access loads its line where that was not touched for as long as others take to fill the
-//! cache, which the analysis estimates (`locality_findings::cache_use`). Here all are candidates
-//! whose line was left alone for as long as the smallest cache needs at least; they are drawn in
-//! the second quarter, so that a quarter of the window lies before them and half of it behind.
+//! Pure. An access loads its line if the line was idle for as long as other accesses take to fill
+//! the cache; the analysis estimates that time (`locality_findings::cache_use`). Candidates here
+//! are accesses to lines idle for as long as the smallest cache needs at least. They are drawn in
+//! the second quarter: a quarter of the window lies before them, and half of it after them.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ impl Firsts {
     }
 }
 
-/// For each draft, the touches of its line from it on.
+/// For each draft, the touches of its line from the draft on.
 pub fn bursts(accesses: &[(Event, u64)], drafts: &[Draft]) -> Vec<Vec<Burst>> {
     let mut found: Vec<Vec<Burst>> = vec![Vec::new(); drafts.len()];
     let mut by_line: Vec<(u64, usize)> =

@@ -1,6 +1,6 @@
-//! Newborn threads and processes of which only the ring has told: they enter the books at their
-//! first sample, or when they have lived for some milliseconds. Most that end sooner cost nothing
-//! else, where births come in storms.
+//! Newborn threads and processes known from the ring alone. They become tracees at their first
+//! sample, or at an age of some milliseconds. In a storm of births most end sooner, and cost
+//! nothing else.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,13 +12,13 @@ use locality_common::record::LifecycleRecord;
 use super::{counters::add, event_loop::Capture};
 use locality_kernel::{proc, sys};
 
-/// Age at which they are met.
+/// Age at which a newborn thread becomes a tracee.
 pub const YOUTH: Duration = Duration::from_nanos(AGE_NS);
 const AGE_NS: u64 = 5_000_000;
 /// So many are met at once.
 const MOST: usize = 32;
 
-/// One of them.
+/// A pending thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Newborn {
     /// Its process.
@@ -27,7 +27,7 @@ pub struct Newborn {
     pub born_ns: u64,
 }
 
-/// All of them.
+/// All pending threads.
 #[derive(Debug, Default)]
 pub struct PendingTracees {
     by_tid: HashMap<u32, Newborn>,
@@ -43,26 +43,27 @@ impl PendingTracees {
         self.by_tid.is_empty()
     }
 
-    /// Whether there is one of this process.
+    /// Whether a thread of this process is pending.
     pub fn has_process(&self, tgid: u32) -> bool {
         self.of_process.contains_key(&tgid)
     }
 
-    /// One of them.
+    /// A pending thread.
     pub fn get(&self, tid: u32) -> Option<Newborn> {
         self.by_tid.get(&tid).copied()
     }
 
     /// Takes one in.
     pub fn add(&mut self, tid: u32, newborn: Newborn) {
-        // Its number may have been another's, whose end was lost.
+        // The id may have belonged to another thread, whose end was lost.
         self.remove(tid);
         self.by_tid.insert(tid, newborn);
         self.waiting.push_back((newborn.born_ns, tid));
         *self.of_process.entry(newborn.tgid).or_default() += 1;
     }
 
-    /// Takes one out that has ended or is met. Whether it was the last one of its process that is here.
+    /// Removes a thread that ended or became a tracee. Returns whether no other pending thread of
+    /// its process is left.
     pub fn remove(&mut self, tid: u32) -> Option<(Newborn, bool)> {
         let newborn = self.by_tid.remove(&tid)?;
         let left = self.of_process.get_mut(&newborn.tgid)?;
@@ -74,7 +75,7 @@ impl PendingTracees {
         Some((newborn, is_last))
     }
 
-    /// It begins another program. False when it is not here.
+    /// The process begins another program. False if not pending.
     pub fn renew(&mut self, tid: u32, now_ns: u64) -> bool {
         let Some(newborn) = self.by_tid.get_mut(&tid) else { return false };
         newborn.born_ns = now_ns;
@@ -82,7 +83,7 @@ impl PendingTracees {
         true
     }
 
-    /// The next one that is old enough.
+    /// The next thread that is old enough.
     pub fn next(&mut self, now_ns: u64) -> Option<u32> {
         while let Some((born_ns, tid)) = self.waiting.front().copied() {
             if born_ns + AGE_NS > now_ns {
@@ -102,7 +103,7 @@ impl Capture {
     pub(super) fn take_newborn(&mut self, record: &LifecycleRecord) {
         let (tgid, tid, born_ns) = (record.other_tgid, record.other_tid, record.header.time_ns);
         match self.settings.heap.clone() {
-            // What it allocates first is to be followed, too.
+            // Its first allocations are to be followed, too.
             Some(heap) if tgid != record.header.tgid => {
                 self.meet_newborn(tgid, tid);
                 if let Some(process) = self.tracees.processes.get_mut(&tgid) {
@@ -115,7 +116,7 @@ impl Capture {
         }
     }
 
-    /// Takes those into the books that have lived for long enough.
+    /// Makes tracees of threads that are old enough.
     pub(super) fn meet_survivors(&mut self) {
         let now = sys::monotonic_ns();
         for _ in 0..MOST {
@@ -130,7 +131,7 @@ impl Capture {
         }
     }
 
-    /// The end of one that nobody has met; false if it is none.
+    /// The end of a pending thread; false if the thread is not pending.
     pub(super) fn end_newborn(&mut self, tid: u32, cpu_ns: u64) -> bool {
         let Some((Newborn { tgid, .. }, is_last)) = self.pending.remove(tid) else { return false };
         add(&self.costs.stop.brief, 1);

@@ -20,8 +20,8 @@ use locality_kernel::{perf::Event as PerfEvent, ptrace};
 const PERIODS_NS: (f64, f64) = (400_000.0, 1_200_000.0);
 
 /// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read
-/// after 5, 7, 10, 14 and 15 fifths, so that all intervals differ; the last two readings disarm
-/// their clocks.
+/// after 5, 7, 10, 14 and 15 fifths, with different intervals; the last two readings disarm their
+/// clocks.
 const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (7, 2)];
 
 /// Clocks of a meter.
@@ -106,7 +106,7 @@ impl Capture {
     ) -> anyhow::Result<()> {
         self.kernel.set_meter(tid, meter)?;
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return Ok(()) };
-        // At its first stop, before the use that is watched.
+        // Opened at the thread's first stop, before the watched use.
         if thread.meter[0].is_none() && thread.counted.is_none() {
             thread.counted = self.places.start(&mut self.kernel, tid);
         }
@@ -126,7 +126,7 @@ impl Capture {
         if let Some(windows) = &mut self.windows {
             windows.forget(tgid);
         }
-        // What was learnt of its words is of no use any more; of an exec the learning thread hears by itself.
+        // Knowledge of its words is obsolete; the learning thread learns of an exec by another way.
         if let Ok(mut wanted) = self.settings.wanted.try_lock() {
             wanted.remove(&tgid);
         }

@@ -26,16 +26,16 @@ const SI_KERNEL: i32 = 0x80;
 /// siginfo.h).
 const TRAP_WITHOUT_STATUS: i32 = 1;
 
-/// One byte of code that raises such an exception by itself (`INT1`).
+/// The one-byte instruction that raises this exception (`INT1`).
 const INT1: u8 = 0xf1;
 
 /// Least cost that is charged for a stop whose start is not known.
 const IMPOSED_STOP_MIN_NS: u64 = 40_000;
 
-/// A thread whose signals cost too much is left alone for so long: they may come in bursts.
+/// Rest of a thread with expensive signals, which may come in bursts.
 const REST_NS: u64 = 10_000_000_000;
 
-/// Addresses below this belong to nobody (`vm.mmap_min_addr`); computed ones come from an unknown
+/// Addresses below this are unmapped (`vm.mmap_min_addr`); computed ones come from an unknown
 /// segment base.
 const LOWEST_ADDRESS: u64 = 4096;
 
@@ -52,7 +52,8 @@ pub(super) const USER_CODE_64: u64 = 0x33;
 pub(super) enum ArmOutcome {
     /// The arbiter granted none, or the use is not known.
     None,
-    /// This watch, for this use of the window (`None`: the sample's own access), and its companions.
+    /// A watch was armed: its id, the use of the window (`None`: the sample's own access), its
+    /// companions.
     Armed(u64, Option<usize>, Vec<u64>),
     /// The kernel refused the debug register.
     Refused(Box<Watch>, Option<usize>),
@@ -63,15 +64,15 @@ pub(super) enum ArmOutcome {
 pub(super) struct ArmRequest {
     /// The word.
     word: u64,
-    /// Executed instructions that touch it before the use.
+    /// Executed instructions that touch the word before the use.
     earlier: u32,
-    /// One of these is the use's own: its intervals are not all alike (`rules::behind_reuse`).
+    /// The use's own instruction is among these: its intervals differ (`rules::behind_reuse`).
     repeats: bool,
     /// Which use of the window it is; `None`: the sample's own access.
     of_use: Option<usize>,
-    /// Other words of its line.
+    /// Other words of the line.
     companions: [Option<u64>; COMPANIONS],
-    /// That the stop was left for it, and not taken for a gauge.
+    /// That the stop was left for it, and not used to measure the cost of a trap.
     chance: f64,
 }
 
@@ -93,8 +94,8 @@ impl From<Candidate> for ArmRequest {
     }
 }
 
-/// From a stop to the moment at which this thread, which waits for it, runs: at most, but for a
-/// machine that takes its CPUs away.
+/// Longest time from a stop to the moment at which the waiting capture thread runs, unless a host
+/// takes the processors away.
 const WAKING_NS: u64 = 150_000;
 
 impl Capture {
@@ -149,7 +150,7 @@ impl Capture {
         }
         let in_time = self.left_of_stop(&record) > 0;
         add(&self.costs.stop.late_stops, u64::from(!in_time));
-        // Taken out, so that the window can be read while everything else is used.
+        // Taken out of the state, to read the window while the rest is in use.
         let mut windows = self.windows.take();
         let taken = match (&regs, &mut windows) {
             (Ok(regs), Some(windows)) if in_time => self.take_window(windows, tid, &record, regs),
@@ -158,7 +159,7 @@ impl Capture {
         let looked_ns = self.stopped_for(&record);
         let (mut access, wish) = match (&taken, &regs) {
             (_, Err(_)) => (Err("thread gone"), None),
-            // What it is, is read after the resume.
+            // The kind of access is read after the resume.
             (Some(taken), _) if taken.has_accesses() => {
                 (Err("stopped too late"), taken.candidate.map(ArmRequest::from))
             }
@@ -194,7 +195,7 @@ impl Capture {
         let is_alone = threads.len() == 1;
         let may_wait = || threads.values().all(|thread| thread.awaited.is_none()) && !ptrace::has_status();
         let mut place = std::mem::take(&mut self.place);
-        // Behind the resume it goes on, and we may not for a while.
+        // After the resume it goes on, and we may not for a while.
         let mut stopped_ns = 0;
         place.hand_back(record.header.cpu, is_alone, may_wait, || {
             stopped_ns = self.stopped_for(&record);
@@ -220,16 +221,16 @@ impl Capture {
             access = access.and(Err("stopped too late"));
         }
         let fs_base = regs.as_ref().ok().map(|regs| regs.fs_base);
-        // The other threads are armed while this one runs again: nobody waits for them.
+        // Other threads are armed after the resume of this thread, without a waiting thread.
         self.send_sample(
             SampleEvent { record, stack, held: true, fs_base, access, watches: Vec::new(), window },
             armed,
         );
     }
 
-    /// For how long the thread of a sample stands. It stops at the sample, unless another thread
-    /// takes its CPU before it is back in user mode: then it stops when its turn comes again, and
-    /// we are woken by that.
+    /// Time for which a sample's thread has stood still. The thread stops at the sample, unless
+    /// another thread takes its CPU before the return to user mode: then it stops at its next turn,
+    /// and wakes the capture thread.
     fn stopped_for(&self, record: &SampleRecord) -> u64 {
         let since_ns = record.header.time_ns.max(self.woken_ns.saturating_sub(WAKING_NS));
         sys::monotonic_ns().saturating_sub(since_ns)
@@ -240,7 +241,7 @@ impl Capture {
         self.settings.max_stop_ns.saturating_sub(self.stopped_for(record))
     }
 
-    /// Tells a sample and, if it was granted a watch, arms that in the other threads.
+    /// Sends a sample, and arms its granted watch in the other threads.
     pub(super) fn send_sample(&mut self, mut sample: SampleEvent, armed: ArmOutcome) {
         let tid = sample.record.header.tid;
         match &armed {
@@ -261,9 +262,9 @@ impl Capture {
         }
     }
 
-    /// Ends the watches of a process that have had their reuse for so long that a touch behind it
-    /// would not count any more: they were in before the arbiter's next decisions, which must not
-    /// change their weight.
+    /// Ends the watches of a process whose reuse is so old that a later touch would not count. This
+    /// happens before the arbiter's next decisions, which must not change the weight of a finished
+    /// watch.
     pub(super) fn end_waiting(&mut self, tgid: u32) {
         let now_ns = sys::monotonic_ns();
         let Some(process) = self.tracees.processes.get_mut(&tgid) else { return };
@@ -320,7 +321,7 @@ impl Capture {
         let id = self.watches.next_id();
         let decision = process.arbiter.offer(ArbiterKey(id));
         let alive = process.threads.len() as u32;
-        // The register must be free before it is taken again; the books are closed after the resume.
+        // The register must be free before it is taken again; the counts follow after the resume.
         if let Some(ended) = decision.evict {
             self.give_up(ended, EndOutcome::Replaced);
         }
@@ -370,9 +371,9 @@ impl Capture {
         Some(ArmOutcome::Armed(id, of_use, companions))
     }
 
-    /// Watches other words of the same line with the registers that nobody has, until the process'
-    /// next sample needs them: the first of all touches is the line's reuse. In the owner alone;
-    /// best effort.
+    /// Watches other words of the same line with free registers, until the next sample of the
+    /// process needs them. The first touch of any of these words is the line's reuse. In the owner
+    /// alone; best effort.
     fn arm_companions(
         &mut self,
         follows: u64,
@@ -406,8 +407,8 @@ impl Capture {
         armed
     }
 
-    /// Arms a watch in its owner for so many traps, with a register that the arbiter has left;
-    /// false where the kernel refuses.
+    /// Arms a watch in its owner for a number of traps, with a register left by the arbiter; false
+    /// if the kernel refuses.
     pub(super) fn arm_beside(&mut self, mut watch: Watch, traps: u32, starter: Option<&PerfEvent>) -> bool {
         let announced = self.kernel.add_watch(watch.key(), watch.state());
         if let Err(error) =
@@ -426,7 +427,7 @@ impl Capture {
         true
     }
 
-    /// Ends what still waits beside the watches of a process, and its gauge.
+    /// Ends what still waits beside the watches of a process, and its measurement of traps.
     pub(super) fn end_companions(&mut self, tgid: u32, outcome: fn() -> EndOutcome) {
         for id in self.watches.companions(tgid) {
             if let Some(watch) = self.watches.remove(id) {
@@ -435,7 +436,7 @@ impl Capture {
         }
     }
 
-    /// Whether a trap that lost its cause (see [`is_stray_trap`]) would be caught in this thread.
+    /// Whether a trap without its cause (see [`is_stray_trap`]) would be caught in this thread.
     pub(super) fn may_watch(&self, tid: u32) -> bool {
         self.settings.watch_unheld || self.tracees.threads.get(&tid).is_some_and(|thread| thread.held)
     }
@@ -455,12 +456,12 @@ impl Capture {
         }
     }
 
-    /// A signal of the program: deliver it. Where they are so many that the stops cost too much,
-    /// let the thread go.
+    /// Delivers a signal of the program. A thread is released where its signals make stops too
+    /// expensive.
     fn on_foreign_signal(&mut self, tid: u32, signal: i32) {
         add(&self.costs.stop.foreign_stops, 1);
         if !self.tracees.threads.contains_key(&tid) {
-            // Not in our books: a thread that was born while we were about to end.
+            // Not known: a thread that was born while we were about to end.
             let _ = ptrace::detach(tid, signal);
             return;
         }
@@ -491,7 +492,8 @@ impl Capture {
         match event {
             libc::PTRACE_EVENT_STOP => match signal {
                 libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => {
-                    // The program was stopped by somebody: it stays so, and SIGCONT will wake it.
+                    // The program was stopped by another process: it stays stopped, and SIGCONT
+                    // will wake it.
                     let _ = ptrace::listen(tid);
                 }
                 _ => self.on_clone_event(tid),
@@ -501,9 +503,8 @@ impl Capture {
         }
     }
 
-    /// The parent's half of a birth. Where births are so many that they cost too much, they are
-    /// read from the ring from now on, and the newborn are seized while they run, if they live for
-    /// long enough.
+    /// The parent's half of a birth. Where births cost too much, they are read from the ring from
+    /// now on, and newborn threads are seized while running, once old enough.
     fn on_parent_of_clone(&mut self, tid: u32) {
         add(&self.costs.stop.clone_stops, 1);
         if self.imposes_too_much(tid)
@@ -515,8 +516,8 @@ impl Capture {
         self.resume(tid, 0);
     }
 
-    /// What a stop costs from its cause to our answer: the mean of our own stops, which alone have
-    /// a start time.
+    /// Cost of a stop from its cause to the answer: the mean of the tool's own stops, the only ones
+    /// with a start time.
     fn charge_imposed_stop(&self) -> u64 {
         let stops = get(&self.costs.stop.stops).max(1);
         let cost_ns =
@@ -536,7 +537,7 @@ impl Capture {
             .is_some_and(|thread| thread.imposed.exceeds(now, cost_ns, allowed_ns))
     }
 
-    /// A new thread stands before its first instruction: it enters the books and is armed before it runs.
+    /// A new thread stands before its first instruction: it is recorded and armed first.
     fn on_clone_event(&mut self, tid: u32) {
         if !self.tracees.threads.contains_key(&tid)
             && let Ok(status) = proc::status(tid)
@@ -568,7 +569,7 @@ impl Capture {
             self.lose_watchdog();
             return;
         }
-        // Before anything else, for its parent may take leave of it now.
+        // First of all, because the parent may reap the process now.
         if let Some(thread) = self.tracees.threads.get(&tid)
             && let Some(process) = self.tracees.processes.get_mut(&thread.tgid)
         {
@@ -582,7 +583,7 @@ impl Capture {
         self.send_if_alone();
     }
 
-    /// Takes a dead thread out of the books, and its process with the last one.
+    /// Removes a dead thread, and with the last thread its process.
     pub(super) fn forget_thread(&mut self, tid: u32) {
         self.give_up_again(tid);
         let Some(thread) = self.tracees.remove(tid) else { return };
@@ -604,12 +605,12 @@ impl Capture {
         }
     }
 
-    /// All threads of a process have ended; it is known to have used so much CPU time.
+    /// All threads of a process have ended, after this CPU time.
     pub(super) fn end_process(&mut self, tgid: u32, cpu_ns: u64) {
         self.end_process_watches(tgid);
         self.forget_windows(tgid);
         let process = self.tracees.processes.remove(&tgid);
-        // Of whom nobody knew more was born during the trace.
+        // A process without an earlier record was born during the trace.
         let (known_ns, is_newborn) =
             process.map_or((0, true), |process| (process.cpu_ns, process.is_newborn));
         self.note_end(tgid, known_ns.max(cpu_ns), is_newborn);
@@ -651,7 +652,7 @@ impl Capture {
         })));
     }
 
-    /// Samples whose stop never came are told as they are.
+    /// Sends samples whose stop never came, without a stop.
     pub(super) fn flush_awaited(&mut self) {
         let awaited: Vec<_> =
             self.tracees.threads.values_mut().filter_map(|thread| thread.awaited.take()).collect();
@@ -669,14 +670,14 @@ impl Capture {
     }
 }
 
-/// Whether a thread is about to get `SIGTRAP` for a trap of ours that lost its cause, and would die of it.
+/// Whether a thread is about to get a fatal `SIGTRAP` for a trap without its cause.
 ///
 /// In a virtual machine the host may lose the guest's debug status between the trap and the
 /// handler's look at it (KVM before Linux 6.14, as far as we can tell: the host could not be looked
 /// into). The kernel then takes the watchpoint's trap for an `INT1` of the program
 /// (`exc_debug_user` in arch/x86/kernel/traps.c). Measured here: about one trap in 36,000. A real
 /// `INT1` stands before the instruction pointer, or at it: some hosts with AMD processors do not go
-/// on behind it, and a program that does that by itself in its handler would trap for ever.
+/// on after it, and a program that does that by itself in its handler would trap for ever.
 fn is_stray_trap(tid: u32) -> bool {
     let Ok(registers) = ptrace::registers(tid) else { return false };
     let is_other = |at| ptrace::code_byte(tid, at).is_ok_and(|byte| byte != INT1);
@@ -685,21 +686,20 @@ fn is_stray_trap(tid: u32) -> bool {
         && is_other(registers.rip)
 }
 
-/// Runs the decoder once, so that its tables are in memory before a thread waits for it.
+/// Runs the decoder once, to have its tables in memory before a thread waits.
 pub(super) fn warm_up() {
     // `mov rax, [rsp]`; the answer does not matter.
     let code = Code { address: 0, bytes: &[0x48, 0x8b, 0x04, 0x24] };
     std::hint::black_box(first_access(&code, &Registers::default()).ok());
 }
 
-/// The first access at or after the instruction that the registers point to, if it is one that a
-/// watchpoint can cover.
+/// The first access at or after the instruction pointer, if a watchpoint can cover the access.
 pub(super) fn find_use(record: &SampleRecord, registers: &Registers) -> Result<KnownAccess, &'static str> {
     watchable(next_access(record, registers)?)
 }
 
-/// The access that the hardware sampled, some instructions before the interrupt. Of its instruction
-/// only size and direction are taken, for the registers are those of the interrupt.
+/// The access sampled by the hardware, some instructions before the interrupt. Only size and
+/// direction are taken from the instruction, because the registers are the interrupt's.
 pub(super) fn sampled_access(
     record: &SampleRecord,
     interrupted: Registers,

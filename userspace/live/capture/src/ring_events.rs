@@ -21,7 +21,7 @@ use super::{
 };
 use locality_kernel::{records::Record, sys};
 
-/// So many samples in a row without a free signal mean that there will be none.
+/// Samples in a row without a free signal, after which none is expected.
 const UNSTOPPABLE_AFTER: u32 = 5;
 
 impl Capture {
@@ -49,7 +49,7 @@ impl Capture {
         if record.address != 0 {
             add(&self.costs.sampling.sampled_accesses, record.period);
         }
-        // Not announced by ptrace: a thread of a process that is not held, or one in a traced cgroup.
+        // Not announced by ptrace: a thread of a process that is not seized, or one in a traced cgroup.
         self.meet(tgid, tid);
         let Settings { tick_cost_ns, trap_cost_ns, .. } = self.settings;
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
@@ -104,8 +104,8 @@ impl Capture {
         let (tgid, tid) = (record.header.tgid, record.header.tid);
         let nested_traps = u64::from(record.header.nested_traps);
         add(&self.costs.trap.traps, nested_traps);
-        // As samples in user mode meet their threads. A newborn that is over already counts as met: its end
-        // comes later in the ring, and would count it among those that were not followed.
+        // Meets the thread as a sample in user mode does. An ended newborn counts as met: its end
+        // comes later in the ring, and would count as not followed.
         match self.pending.get(tid) {
             Some(_) => self.meet_newborn(tgid, tid),
             None => self.meet(tgid, tid),
@@ -116,7 +116,7 @@ impl Capture {
         self.send(Event::KernelSample(record, stack));
     }
 
-    /// A held thread that leaves us no signal is measured without stops, and that is said.
+    /// A seized thread that leaves us no signal is measured without stops, and that is said.
     fn note_unstoppable(&mut self, tid: u32, why_no_stop: u32) {
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
         thread.unstoppable = if why_no_stop == no_stop::NO_FREE_SIGNAL { thread.unstoppable + 1 } else { 0 };
@@ -139,7 +139,7 @@ impl Capture {
         if let Some(thread) = self.tracees.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
-            // Nothing is copied for a passed one, nor disarmed.
+            // A passed touch copies nothing and disarms nothing.
             thread.disturbance_ns += if is_passed { gap_cost_ns } else { trap_cost_ns };
             ours.until_ns = thread.disturbance_ns;
             // The stack is copied and the event disarmed after the thread's clock was read.
@@ -221,7 +221,7 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
-    /// Ends a watch whose next touch will not be seen: none came soon behind a near reuse, which
+    /// Ends a watch whose next touch will not be seen: none came soon after a near reuse, which
     /// stands then, the kernel touched more often than is passed over, or string instructions cost
     /// too much meanwhile.
     pub(super) fn end_unseen(&mut self, id: u64, ended_ns: u64) {
@@ -230,7 +230,8 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, EndOutcome::Replaced);
     }
 
-    /// How likely the watch, which ends now, was to live until now, by the arbiters that still know it.
+    /// Probability of the ending watch to live until now, by the arbiters that still know the
+    /// watch.
     pub(super) fn survival(&mut self, watch: &Watch) -> f64 {
         let tgids = std::iter::once(watch.tgid).chain(watch.guests.iter().map(|guest| guest.tgid));
         let one = |tgid| self.tracees.processes.get_mut(&tgid)?.arbiter.ended(ArbiterKey(watch.id));
@@ -274,7 +275,7 @@ impl Capture {
 pub(super) struct TracerTime {
     /// Without this trap.
     begun_ns: u64,
-    /// This trap's time outside of the program that records it included.
+    /// Includes the time of this trap outside of the recording program.
     outside_ns: u64,
     /// The trap as a whole included.
     until_ns: u64,
@@ -283,8 +284,8 @@ pub(super) struct TracerTime {
 }
 
 impl TracerTime {
-    /// CPU time of the thread since the kernel side was done with the touch before this one, if we
-    /// took nothing of it meanwhile but for the traps themselves.
+    /// CPU time of the thread since the end of the kernel side's work on the touch before, if the
+    /// tool took none of it except for the traps.
     pub(super) fn gap_since(self, trap: &Trap, before: Self) -> Option<u64> {
         since_ns(trap).filter(|_| self.begun_ns == before.behind_ns)
     }
@@ -320,7 +321,7 @@ fn measured_again(
     };
     let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
     let ns = since_touch_ns(again, before, ours)?;
-    // Of one instruction too where its window shows it at the word before.
+    // For one instruction too, if its window shows the instruction at the word before.
     let may_differ = pair.0 != pair.1 || watch.no_turns;
     let stands =
         stands_for(pair, [at(from), at(again)]) && (!may_differ || is_alike(reuse.distance.ns, ns, trap_ns));
@@ -332,7 +333,7 @@ fn measured_again(
     })
 }
 
-/// Whether the access behind the first trap is that of the second one: hardly anything is executed
+/// Whether the access of the first trap is that of the second one: hardly anything is executed
 /// in between.
 fn follows_at_once(first: &Trap, second: &Trap) -> bool {
     const LONGEST_INSTRUCTION: u64 = 15;
@@ -347,7 +348,7 @@ fn follows_at_once(first: &Trap, second: &Trap) -> bool {
         })
 }
 
-/// Where a thread was at two touches, if it made both by itself.
+/// Positions of a thread at two touches, if one thread made both.
 fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
     let is_own = |trap: &Trap| trap.record.kernel == 0 && trap.record.trap_ip != 0;
     let same = from.record.header.tid == to.record.header.tid;
@@ -362,22 +363,22 @@ fn moments(from: &Trap, to: &Trap) -> Option<Box<[Moment; 2]>> {
     (same && is_own(from) && is_own(to)).then(|| Box::new([moment(from), moment(to)]))
 }
 
-/// CPU time of the thread since the watch's last touch, where the kernel side told when it was done
-/// with that.
+/// CPU time of the thread since the watch's last touch, if the kernel side recorded the end of its
+/// work.
 fn since_touch_ns(trap: &Trap, before: TracerTime, ours: TracerTime) -> Option<u64> {
     let ours_ns = ours.outside_ns.saturating_sub(before.behind_ns);
     since_ns(trap).map(|since_ns| since_ns.saturating_sub(ours_ns))
 }
 
-/// The same with what we took of it.
+/// The same including the tool's own time.
 fn since_ns(trap: &Trap) -> Option<u64> {
     let TouchRecord { enabled_ns, since_ns, .. } = trap.record;
     let known = enabled_ns != u64::MAX && !matches!(since_ns, 0 | u64::MAX);
     known.then(|| enabled_ns.saturating_sub(since_ns))
 }
 
-/// Accesses of the thread from one touch to another, where both are its own and its counters were
-/// read at both. Traps run in the kernel, which is not counted, so none of ours are among them.
+/// Accesses between two touches of one thread, if its counters were read at both. Traps run in the
+/// kernel, which is not counted.
 fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
     let same = from.header.tid == to.header.tid;
     let read = from.accesses != NOT_COUNTED && to.accesses != NOT_COUNTED;
@@ -386,7 +387,7 @@ fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
 
 /// CPU time of the process between use and reuse.
 ///
-/// In one thread it is the thread's own clock, read behind the use and at the reuse, less what our
+/// In one thread it is the thread's own clock, read after the use and at the reuse, less what our
 /// ticks and traps took meanwhile. Between threads it is the process's clock, read when the watch
 /// was armed and now, less the time since the trap; that is exact to the delay of the ring, some 50
 /// µs for each thread that runs.
@@ -402,7 +403,7 @@ fn distance_ns(watch: &Watch, reuse: &Trap, ours: TracerTime) -> u64 {
     }
     let late_ns = sys::monotonic_ns().saturating_sub(reuse.record.header.time_ns);
     let spent_ns = sys::process_cpu_ns(watch.tgid).unwrap_or(0).saturating_sub(watch.process_cpu_ns);
-    // Between processes, the time is what both of them ran.
+    // Between processes, the CPU time of both.
     let guest = watch.guests.iter().find(|guest| guest.tgid == reuse.record.header.tgid);
     let spent_there_ns =
         guest.map_or(0, |guest| sys::process_cpu_ns(guest.tgid).unwrap_or(0).saturating_sub(guest.cpu_ns));

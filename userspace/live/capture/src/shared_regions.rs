@@ -1,4 +1,4 @@
-//! Memory that several traced processes map, and watches of its words in all of them.
+//! Memory mapped by several traced processes, and watches of its words in all of these.
 //!
 //! The next touch of a shared word may be another process'. A watch of such a word therefore takes
 //! a register in each traced process that maps the word, from the arbiter of that process, as a
@@ -25,10 +25,10 @@ use super::{
 };
 use locality_kernel::{proc, sys};
 
-/// Most other processes in which a watch is armed.
+/// Most other processes with a watch armed.
 const GUESTS: usize = 16;
 
-/// Other processes that a stop looks at.
+/// Most other processes to look at in a stop.
 const LOOKED_AT: usize = 2;
 
 /// A range of a process' addresses that another traced process maps too.
@@ -36,11 +36,11 @@ const LOOKED_AT: usize = 2;
 pub struct Overlap {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// The other process.
     pub other: u32,
-    /// Where [`Overlap::start`] lies in that process.
+    /// Position of [`Overlap::start`] in the other process.
     pub there: u64,
 }
 
@@ -60,7 +60,7 @@ impl Regions {
         Self { by_process }
     }
 
-    /// Other processes that map the word at `address`, each with its own address of the word.
+    /// Other processes that map the word at `address`, each with its own address.
     pub fn elsewhere(&self, pid: u32, address: u64) -> Vec<(u32, u64)> {
         let overlaps = self.by_process.get(&pid).into_iter().flatten();
         let here = overlaps.filter(|overlap| (overlap.start..overlap.end).contains(&address));
@@ -72,7 +72,7 @@ impl Regions {
 pub type SharedRegions = Arc<Mutex<Regions>>;
 
 impl Capture {
-    /// Where traced processes map a word of this one, those first that were sampled last.
+    /// Addresses of a word in other traced processes, the last sampled first.
     pub(super) fn places_elsewhere(&self, tgid: u32, address: u64) -> Vec<(u32, u64)> {
         let regions = self.settings.shared.try_lock();
         let mut places = regions.map(|regions| regions.elsewhere(tgid, address)).unwrap_or_default();
@@ -87,9 +87,9 @@ impl Capture {
         places
     }
 
-    /// Arms a watch, within the stop of its thread, in another process that has one thread, which
-    /// waits: often the reuse is the next thing that this thread does. To arm a thread that runs
-    /// takes an interrupt of its processor, for which a stop does not wait.
+    /// Arms a watch, within the stop of its thread, in another process with one waiting thread: the
+    /// reuse is often that thread's next step. Arming a running thread takes an interrupt of its
+    /// processor, for which a stop does not wait.
     pub(super) fn arm_waiting_elsewhere(&mut self, id: u64) {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.owner != 0) else { return };
         let is_ready = |(other, _): &(u32, u64)| {
@@ -102,7 +102,7 @@ impl Capture {
         self.arm_in_process(id, other, there);
     }
 
-    /// Arms a watch in the other traced processes that map its word.
+    /// Arms a watch in the other traced processes that map the word.
     pub(super) fn arm_elsewhere(&mut self, id: u64) {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.owner != 0) else { return };
         for (other, there) in std::mem::take(&mut watch.elsewhere) {
@@ -158,15 +158,15 @@ impl Capture {
         }
     }
 
-    /// Ends a watch that has no register any more in one of its processes.
+    /// Ends a watch that lost its register in one of its processes.
     pub(super) fn give_up(&mut self, ended: Ended, outcome: EndOutcome) {
         let Some(watch) = self.watches.remove(ended.id.0) else { return };
         let p_survive = ended.p_survive * self.survival(&watch);
         self.end_watch(watch, p_survive, sys::monotonic_ns(), outcome);
     }
 
-    /// Takes a process that is gone, or runs another program, out of another one's watch; false
-    /// where the watch is its own.
+    /// Removes an ended process, or one after an exec, from another process's watch; false for a
+    /// watch of its own.
     pub(super) fn leave(&mut self, id: u64, tgid: u32) -> bool {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.tgid != tgid) else { return false };
         let threads = self.tracees.processes.get(&tgid).map(|process| &process.threads);

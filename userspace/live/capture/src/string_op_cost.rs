@@ -1,4 +1,4 @@
-//! What a watch costs besides its traps, and when watches are withdrawn for it.
+//! Cost of a watch besides its traps, and the withdrawal of watches for it.
 //!
 //! While a debug register is armed, some processors carry a repeated string instruction out element
 //! by element: `rep movsb` 36 times slower (`calibrate` measures it; AMD Zen 5 here), whatever it
@@ -6,13 +6,12 @@
 //! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a
 //! process with watched words met one, and the CPU time of such processes.
 //!
-//! Watching may go on until that exceeds its part of the budget, and what was saved of it within
-//! some seconds, by an overdraft, which is drawn at random, between very little and seconds of that
-//! part; then every watch is withdrawn, and none is armed before the debt is paid. The end does not
-//! depend on when the watched words would be touched again, so the watches are censored as those
-//! that others replace. Sources of error: the share is one for all traced processes and the whole
-//! trace; what `rep movsb` loses is taken for all string instructions, which is too much for wider
-//! ones.
+//! Watching may continue until the loss exceeds its part of the budget, plus the savings of some
+//! seconds, plus an overdraft. The overdraft is drawn at random, between very little and seconds of
+//! that part. Then every watch is withdrawn, and none is armed until the debt is paid. The end is
+//! independent of the next touches of the watched words, so these watches are censored as replaced
+//! ones are. Sources of error: one share for all traced processes and the whole trace; the loss of
+//! `rep movsb` for all string instructions, too much for wider ones.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -38,33 +37,33 @@ const HALVINGS: f64 = 6.0;
 /// seconds allow.
 const SAVED_S: f64 = 10.0;
 
-/// What is believed before anything was seen: ticks, and those of them in string instructions.
+/// Assumed at the start: ticks, and ticks in string instructions.
 const BELIEVED: [f64; 2] = [1.0, 0.02];
 
-/// A share of armed time that is lost, below which nobody wakes up for it.
+/// A lost share of armed time too small for waking up.
 const LITTLE: f64 = 0.01;
 
 /// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for
 /// less it would not, beside the thread that it watches.
 const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
-/// The account of it. Pure: it is told what clocks and counters say.
+/// The account of it. Pure: readings of clocks and counters come in.
 #[derive(Debug)]
 pub struct Strings {
-    /// What of the time in a string instruction is lost while a watch is armed, 0 where that is little.
+    /// Lost part of the time in a string instruction while a watch is armed, 0 if small.
     lost: f64,
     /// Share of the targets' CPU time that may be lost.
     allowed: f64,
-    /// Processes with watched words, and their CPU time up to which it is counted.
+    /// Processes with watched words, and the CPU time up to which each is counted.
     armed: HashMap<u32, u64>,
     /// CPU time with watched words.
     armed_ns: u64,
-    /// What was allowed and not used for so long that it does not count any more.
+    /// Allowance that expired unused.
     forgone_ns: f64,
-    /// What waking for it cost, and when the thread wakes for it next; 0: not.
+    /// Cost of waking up for this, and the time of the next wake-up; 0: none.
     wakes_ns: u64,
     due_ns: u64,
-    /// Ticks in it, and those of them in string instructions.
+    /// Ticks, and ticks in string instructions.
     ticks: [u64; 2],
     /// How far the allowance may be exceeded; absent while nothing may be armed.
     overdraft_ns: Option<f64>,
@@ -107,7 +106,7 @@ impl Strings {
         (seen * self.armed_ns as f64) as u64 + self.wakes_ns
     }
 
-    /// What may still be lost, of `cpu_ns` CPU time in all.
+    /// What may still be lost, after `cpu_ns` of CPU time in all.
     fn left_ns(&self, cpu_ns: u64) -> f64 {
         let lost_ns = self.rate() * self.armed_ns as f64 + self.wakes_ns as f64;
         self.allowed * cpu_ns as f64 - lost_ns - self.forgone_ns
@@ -166,13 +165,13 @@ impl Capture {
         }
     }
 
-    /// Notes that no word of a process is watched any more, since this time.
+    /// Records that a process has had no watched word since this time.
     pub(super) fn note_disarmed(&mut self, tgid: u32, since_ns: u64) {
         if self.strings.is_needed() {
-            // Of one that is gone, what was counted last must do.
+            // Of an ended process, the last counted value stands.
             let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
-            // A trap is read a while after it ended the watch; what its threads may have run since
-            // does not count.
+            // A trap is read a while after the end of its watch; later CPU time of its threads does
+            // not count.
             let process = self.tracees.processes.get(&tgid);
             let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
             let since_ns = sys::monotonic_ns().saturating_sub(since_ns);
@@ -226,13 +225,13 @@ impl Capture {
         }
         let patience = self.strings.patience(cpu_ns)?;
         armed.iter().for_each(|tgid| self.end_waiting(*tgid));
-        // Nobody is slowed who does not run.
+        // A process that does not run is not slowed.
         let patience = if has_run { patience.min(self.until_waited(now_ns)) } else { SLEEPS[1] };
         self.strings.due_ns = now_ns + patience.as_nanos() as u64;
         Some(patience)
     }
 
-    /// Ends all watches of a process as if others took their place.
+    /// Ends all watches of a process as replaced ones.
     fn withdraw(&mut self, tgid: u32) {
         let ids: Vec<u64> = self
             .tracees
@@ -248,16 +247,16 @@ impl Capture {
             add(&self.costs.trap.withdrawn, u64::from(is_cut));
             self.end_unseen(id, sys::monotonic_ns());
         }
-        // Also where its last watch went with a thread.
+        // Also where the last watch ended with its thread.
         self.note_disarmed(tgid, sys::monotonic_ns());
     }
 
-    /// Forgets what is watched: no thread is traced any more.
+    /// Forgets all watches: no thread is traced any more.
     pub(super) fn end_strings(&mut self) {
         self.strings.armed.clear();
     }
 
-    /// How long until a watch has waited long enough for a touch behind its reuse.
+    /// How long until a watch has waited long enough for a touch after its reuse.
     fn until_waited(&mut self, now_ns: u64) -> Duration {
         let waits = self.watches.iter_mut().filter_map(|watch| {
             let (reuse, _) = watch.reused.as_ref()?;

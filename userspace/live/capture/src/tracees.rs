@@ -14,18 +14,18 @@ pub const REGISTERS: u8 = 4;
 /// A traced process.
 #[derive(Debug)]
 pub struct Process {
-    /// Who gets its debug registers. A watch takes one register in each thread, so there is one
-    /// arbiter a process.
+    /// The arbiter of the process's debug registers. A watch takes one register in each thread,
+    /// hence one arbiter a process.
     pub arbiter: Arbiter,
     /// Its live threads.
     pub threads: BTreeSet<u32>,
     /// Live watches by watched word.
     pub watched: HashMap<u64, u64>,
-    /// Why its threads are not to be seized, if so.
+    /// Why the threads are not to be seized, if so.
     pub unfit: Option<String>,
     /// It was born during the trace.
     pub is_newborn: bool,
-    /// CPU time that it had used at least when the last of its threads ended that has.
+    /// Least CPU time known at the end of the last ended thread.
     pub cpu_ns: u64,
 }
 
@@ -36,8 +36,8 @@ pub struct Thread {
     pub tgid: u32,
     /// Whether we hold the ptrace relation.
     pub held: bool,
-    /// When its program began or, once it was released, when its rest ends: it will be seized a
-    /// while after that.
+    /// Start of the program, or the end of a released thread's rest; the thread will be seized a
+    /// while later.
     pub settling_since_ns: Option<u64>,
     /// Newest stop that was served, by the sequence of its sample: each stop is ours once.
     pub served: u64,
@@ -45,31 +45,31 @@ pub struct Thread {
     pub unstoppable: u32,
     /// The sample whose stop is awaited, and its stack.
     pub awaited: Option<Box<(SampleRecord, Vec<u8>)>>,
-    /// It was seized at its last sample, and the one that takes that one's place is awaited.
+    /// The thread was seized at its last sample; the replacing sample is awaited.
     pub again: Option<SecondSample>,
     /// When it was last sampled.
     pub last_seen_ns: u64,
-    /// What our ticks and traps cost this thread so far; taken off measured distances.
+    /// Time of the tool's ticks and traps in this thread, taken off measured distances.
     pub disturbance_ns: u64,
-    /// Whether ptrace announces the threads and processes that it creates.
+    /// Whether ptrace announces new threads and processes of this one.
     pub announces_clones: bool,
-    /// Stops that ptrace imposes on it without our asking.
+    /// Stops imposed by ptrace, not asked for.
     pub imposed: ImposedStops,
-    /// Its meter, once there was a stop with a window.
+    /// The thread's meter, once a stop had a window.
     pub meter: [Option<PerfEvent>; METER_CLOCKS],
-    /// Readings of it since its last stop.
+    /// Readings of the meter since the last stop.
     pub readings: u32,
-    /// Place of its counters of accesses, where the machine has such.
+    /// Place of the thread's counters of accesses, on machines with counters.
     pub counted: Option<u32>,
 }
 
-/// A second sample of a thread that could not be stopped at the first, because it was not held yet.
+/// A second sample of a thread that could not be stopped at the first, because it was not seized yet.
 #[derive(Debug)]
 pub struct SecondSample {
-    /// What starts it. Closing it ends that.
+    /// The event that starts the sample. Closing the event ends the wait.
     #[expect(dead_code, reason = "it is kept open")]
     pub clock: Opened,
-    /// The sample whose place it takes, and that one's stack.
+    /// The replaced sample and its stack.
     pub first: Box<(SampleRecord, Vec<u8>)>,
 }
 
@@ -92,7 +92,7 @@ impl ImposedStops {
     }
 }
 
-/// All of them.
+/// All traced processes and threads.
 #[derive(Debug, Default)]
 pub struct Tracees {
     /// By process id.
@@ -102,8 +102,8 @@ pub struct Tracees {
 }
 
 impl Tracees {
-    /// Adds a thread and, with its first one, the process, whose watches take so many registers by
-    /// this policy. Returns false when it is there already.
+    /// Adds a thread and, with the first thread, its process, with the number of registers and the
+    /// policy. Returns false for a known thread.
     pub fn add(&mut self, tgid: u32, tid: u32, (policy, registers): (Policy, u8)) -> bool {
         if self.threads.contains_key(&tid) {
             return false;
@@ -137,7 +137,7 @@ impl Tracees {
         true
     }
 
-    /// Removes a thread. The process stays until [`Tracees::remove_process`], even without threads.
+    /// Removes a thread. The process stays in `processes`, even without threads.
     pub fn remove(&mut self, tid: u32) -> Option<Thread> {
         let thread = self.threads.remove(&tid)?;
         if let Some(process) = self.processes.get_mut(&thread.tgid) {
@@ -151,7 +151,7 @@ impl Tracees {
         self.processes.get(&tgid).is_none_or(|process| process.threads.is_empty())
     }
 
-    /// The other threads of a process that are worth watching: the most recently sampled ones
+    /// The other threads of a process that are watched: the most recently sampled ones
     /// first, at most `most`.
     pub fn siblings(&self, tgid: u32, of: u32, most: usize) -> Vec<u32> {
         let Some(process) = self.processes.get(&tgid) else { return Vec::new() };

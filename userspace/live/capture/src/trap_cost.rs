@@ -1,14 +1,14 @@
-//! What of a trap lies outside of the program that records it, measured in the traced threads while
-//! they are traced.
+//! The part of a trap outside of the recording program, measured in the traced threads during the
+//! trace.
 //!
 //! Short distances are no longer than that, and on a shared host it changes within seconds (13 to
-//! 21 µs were seen), so what was calibrated before the trace does not hold. Some stops take a gauge
+//! 21 µs were seen), so what was calibrated before the trace is out of date. Some stops measure it
 //! in place of a watch: three words are watched that the window shows to be touched for the first
 //! time shortly after one another. From when the kernel side is done with the second trap to the
 //! third lies that part of a trap and one access; the first trap finds the kernel's code cold
-//! behind the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
+//! after the stop. Source of error: so does, a little, the third (0.5 to 1 µs here).
 //!
-//! Where a loop loads a word and stores it, no stop is needed for that: behind the reuse by the
+//! Where a loop loads a word and stores it, no stop is needed for that: after the reuse by the
 //! load comes the store's trap (`rules::behind_reuse`).
 
 use std::{collections::VecDeque, sync::atomic::Ordering};
@@ -27,7 +27,7 @@ use super::{
 };
 use locality_kernel::perf::Event as PerfEvent;
 
-/// Share of the stops that take one, where they can: while reuses come soon, and otherwise.
+/// Share of the stops used for a measurement: while reuses come soon, and otherwise.
 const SHARES: [f64; 2] = [0.25, 0.0625];
 
 /// CPU time between a use and a reuse that comes soon: beyond, the price hardly matters.
@@ -46,13 +46,12 @@ const REACH: usize = 64;
 /// and a distance that too much is taken from is worse than one that is too long.
 const LATEST: usize = 3;
 
-/// So many of the latest differences tell how far readings lie from what is believed, and not fewer
-/// than so many.
+/// Number of latest differences that show the scatter of readings, at most and at least.
 const SCATTERED: usize = 64;
 const FEWEST: usize = 8;
 
-/// Three words whose first touches follow one another, at most one basic block after the one
-/// before: what a program does in between is taken for a trap's.
+/// Three words with consecutive first touches, each at most one basic block after the one before:
+/// the program's own time in between counts as a trap's.
 pub(super) fn words(events: impl Iterator<Item = Event>) -> Option<[u64; 3]> {
     let (mut accesses, mut blocks): (Vec<(Event, u32)>, u32) = (Vec::with_capacity(REACH), 0);
     for event in events {
@@ -92,7 +91,7 @@ impl Default for TrapCost {
 }
 
 impl TrapCost {
-    /// `believed_ns`: what it was taken to be.
+    /// `believed_ns`: the value used so far.
     fn note(&mut self, now_ns: u64, gap_ns: u64, believed_ns: u64) {
         self.off_ns.truncate(SCATTERED - 1);
         self.off_ns.push_front(gap_ns.abs_diff(believed_ns));
@@ -105,7 +104,7 @@ impl TrapCost {
         self.far = distance_ns.is_none_or(|distance_ns| distance_ns >= SOON_NS);
     }
 
-    /// Chance that a stop takes one, where it can.
+    /// Chance that a stop is used for a measurement.
     pub(super) fn share(&self) -> f64 {
         let [soon, far] = SHARES;
         if self.far { far } else { soon }
@@ -118,7 +117,7 @@ impl TrapCost {
         off_ns.get(off_ns.len() / 2).copied().filter(|_| off_ns.len() >= FEWEST)
     }
 
-    /// The least of them, while they are of use.
+    /// The least of the recent measurements.
     fn gap_ns(&self, now_ns: u64) -> Option<u64> {
         let is_old = |(then_ns, _): &(u64, u64)| now_ns.saturating_sub(*then_ns) > OLD_NS;
         let none = self.latest.len() < LATEST || self.latest.iter().any(is_old);
@@ -127,14 +126,14 @@ impl TrapCost {
 }
 
 impl Capture {
-    /// What a trap costs now, and what of that lies outside of the program that records it.
+    /// Present cost of a trap, and the part outside of the recording program.
     pub(super) fn trap_prices(&self, now_ns: u64) -> (u64, u64) {
         let (trap_ns, calibrated_ns) = (self.settings.trap_cost_ns, self.settings.gap_cost_ns);
         let gap_ns = self.trap_cost.gap_ns(now_ns).unwrap_or(calibrated_ns);
         (trap_ns.saturating_sub(calibrated_ns) + gap_ns, gap_ns)
     }
 
-    /// The words that a gauge would take in this stop, if there are registers for them.
+    /// The words by which this stop could measure a trap, if registers are free.
     pub(super) fn measurable_words(&self, record: &SampleRecord, taken: &Taken<'_>) -> Option<[u64; 3]> {
         let process = self.tracees.processes.get(&record.header.tgid)?;
         let free = process.arbiter.owned().saturating_sub(process.arbiter.granted());
@@ -171,7 +170,7 @@ impl Capture {
         }
     }
 
-    /// Learns from a trap right behind another one; whether it could.
+    /// Learns from a trap right after another one; returns whether possible.
     pub(super) fn note_gap(&mut self, trap: &Trap, gap_ns: Option<u64>) -> bool {
         let (header, most_ns) = (trap.record.header, MOST * self.settings.gap_cost_ns);
         let Some(gap_ns) = gap_ns.filter(|gap_ns| *gap_ns <= most_ns) else { return false };
@@ -183,7 +182,7 @@ impl Capture {
         true
     }
 
-    /// A touch of a gauge's word.
+    /// A touch of a word of such a measurement.
     pub(super) fn on_trap_measurement(&mut self, trap: Box<Trap>, ours: TracerTime) {
         let id = trap.record.watch;
         match trap.record.role {
@@ -195,7 +194,7 @@ impl Capture {
             touch::NEAR_REUSE => {}
             _ => {
                 let Some(mut watch) = self.watches.remove(id) else { return };
-                // One instruction may touch both, in one trap.
+                // One instruction may touch both words, in one trap.
                 if let Some((used, before)) = &watch.used
                     && used.record.header.tid == trap.record.header.tid
                     && used.record.regs != trap.record.regs

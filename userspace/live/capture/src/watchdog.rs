@@ -1,15 +1,15 @@
-//! The watchdog: a process of its own that ends the tracer when the tracer hangs while it holds a thread.
+//! The watchdog: a separate process that ends a hanging tracer with a stopped thread.
 //!
 //! A stopped tracee waits for its tracer for ever; when the tracer dies the kernel lets it go. So
 //! the capture thread gives a sign of life into shared memory, and when that is old *and* a traced
 //! thread stands still, the watchdog kills the tracer. What was collected is on disk. The watchdog
 //! shares no lock, file or terminal with the tracer.
 //!
-//! The watchdog is this program, started anew, so another one can follow it at any moment. `watch`
-//! is its life, `cgroup_placement` the cgroups that it leaves, so that nobody freezes or throttles
-//! it together with the tracer.
+//! The watchdog is this program, started anew, so a successor can start at any moment. `watch` is
+//! its life. `cgroup_placement` has the cgroups that the watchdog leaves, to escape a freeze or a
+//! throttle of the tracer's cgroup.
 //!
-//! Limits: who kills or stops the watchdog and the tracer at the same moment stops a held thread until then.
+//! Limits: who stops the watchdog and the tracer at the same moment stops a seized thread until then.
 
 mod cgroup_placement;
 mod watch;
@@ -30,7 +30,7 @@ use locality_kernel::{proc, sys};
 
 pub use cgroup_placement::Standing;
 
-/// The argument that asks this program to become the watchdog.
+/// The argument that turns this program into the watchdog.
 const ARGUMENT: &str = "--locality-guard";
 
 /// The watchdog's own sign of life may be this old before the tracer stops stopping.
@@ -49,12 +49,12 @@ struct Shared {
     watchdog: AtomicU32,
     tracer_beat_ns: AtomicU64,
     watchdog_beat_ns: AtomicU64,
-    /// CPU time of all watchdogs so far.
+    /// CPU time of all watchdogs until now.
     watchdog_cpu_ns: AtomicU64,
     /// [`Standing`] as a number; 0 until it is known.
     standing: AtomicU64,
-    /// The tracer's thread that gives its signs of life, and those for which that one may wait
-    /// while it holds a thread.
+    /// The tracer's thread that gives the signs of life, and the threads for which it may wait
+    /// while a tracee is stopped.
     beating: AtomicU32,
     awaited: [AtomicU32; 2],
     overflow: AtomicBool,
@@ -65,7 +65,7 @@ struct Shared {
 #[derive(Debug)]
 pub struct Heartbeat {
     page: NonNull<Shared>,
-    /// The memory behind it, for the next watchdog.
+    /// Its memory, for the next watchdog.
     memory: OwnedFd,
 }
 
@@ -116,7 +116,7 @@ impl Heartbeat {
         unsafe { self.page.as_ref() }
     }
 
-    /// Starts a watchdog in the place of the one before it, if there is one: that is killed.
+    /// Starts a watchdog, and kills its predecessor.
     pub fn start_watchdog(&self) -> io::Result<()> {
         self.kill_watchdog();
         let shared = self.shared();
@@ -133,7 +133,7 @@ impl Heartbeat {
             .current_dir("/")
             .stdin(Stdio::from(self.memory.try_clone()?))
             .stdout(Stdio::null())
-            // What it says is for the user, but a test's own program knows nothing of a watchdog.
+            // Its messages are for the user, but a test's own program expects no watchdog.
             .stderr(Stdio::inherit())
             .spawn()?;
         shared.watchdog.store(watchdog.id(), Ordering::Relaxed);
@@ -145,9 +145,9 @@ impl Heartbeat {
         if watchdog == 0 {
             return;
         }
-        // SAFETY: system calls with plain arguments. The number is that of a child of ours until it
-        // is reaped; where somebody reaped it before, this process has no child of that number, so
-        // the first call fails and nobody is killed.
+        // SAFETY: system calls with plain arguments. The number is that of a child until it is
+        // reaped. If the child was reaped elsewhere, no child has the number, the first call fails
+        // and nobody is killed.
         unsafe {
             if libc::waitpid(watchdog as i32, std::ptr::null_mut(), libc::WNOHANG | libc::__WALL) == 0 {
                 libc::kill(watchdog as i32, libc::SIGKILL);
@@ -156,14 +156,14 @@ impl Heartbeat {
         }
     }
 
-    /// Waits until the watchdog watches; where it stands then, or why it does not.
+    /// Waits until the watchdog is ready; returns its placement, or the error.
     pub fn standing(&self) -> io::Result<Standing> {
         let end = Instant::now() + START;
         loop {
             if let Some(standing) = Standing::from_number(self.shared().standing.load(Ordering::Acquire)) {
                 return Ok(standing);
             }
-            // Its end is reported to whoever waits for all children; until then it is a zombie.
+            // Its end is reported to a wait for all children; until then it is a zombie.
             let ended = proc::status(self.watchdog()).is_ok_and(|status| status.state == 'Z');
             if ended {
                 return Err(io::Error::other("the watchdog process ended at once"));
@@ -178,7 +178,7 @@ impl Heartbeat {
         }
     }
 
-    /// CPU time of the watchdog, which is ours wherever it stands.
+    /// CPU time of the watchdog, which belongs to the tool in every cgroup.
     pub fn watchdog_cpu_ns(&self) -> u64 {
         self.shared().watchdog_cpu_ns.load(Ordering::Relaxed)
     }
@@ -188,14 +188,14 @@ impl Heartbeat {
         self.shared().beating.store(sys::this_thread(), Ordering::Relaxed);
     }
 
-    /// Threads of the tracer for which the one that gives the signs may wait (0: none).
+    /// Threads of the tracer for which the signing thread may wait (0: none).
     pub fn waits_for(&self, threads: [u32; 2]) {
         for (awaited, thread) in self.shared().awaited.iter().zip(threads) {
             awaited.store(thread, Ordering::Relaxed);
         }
     }
 
-    /// Whether the thread that gives the signs, or one that it waits for, has a processor or waits for one.
+    /// Whether the signing thread, or a thread that it waits for, is running or runnable.
     fn could_beat(&self) -> bool {
         let shared = self.shared();
         let mut threads = std::iter::once(&shared.beating).chain(&shared.awaited);
@@ -215,7 +215,7 @@ impl Heartbeat {
         now_ns.saturating_sub(self.shared().watchdog_beat_ns.load(Ordering::Relaxed)) < WATCHDOG_LOST_NS
     }
 
-    /// The watchdog process; 0 where there is none.
+    /// The watchdog process, 0 without one.
     pub fn watchdog(&self) -> u32 {
         self.shared().watchdog.load(Ordering::Relaxed)
     }
@@ -259,8 +259,8 @@ pub fn start() -> io::Result<Heartbeat> {
     Ok(heartbeat)
 }
 
-/// Starts a watchdog, asks where it stands and ends it. The calling process must not wait for any
-/// child meanwhile.
+/// Starts a watchdog, asks for its placement and ends it. The calling process must not wait for
+/// children meanwhile.
 pub fn try_out() -> io::Result<Standing> {
     let heartbeat = start()?;
     let standing = heartbeat.standing();
@@ -268,13 +268,13 @@ pub fn try_out() -> io::Result<Standing> {
     standing
 }
 
-/// To be called first in `main`: where the program was started to be the watchdog, it becomes that
-/// and does not return.
+/// To be called first in `main`: a program started as the watchdog becomes the watchdog and does
+/// not return.
 pub fn become_guard_if_asked() {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {
-        // SAFETY: the tracer put its shared memory there; where nobody did, the mapping or the
-        // first check fails.
+        // SAFETY: the tracer put its shared memory there; otherwise the mapping or the first check
+        // fails.
         let memory = unsafe { OwnedFd::from_raw_fd(0) };
         match Heartbeat::map(memory) {
             Ok(heartbeat) => watch::watch(&heartbeat),

@@ -1,7 +1,7 @@
 //! The armed watchpoints: perf events in threads, and the entry in the kernel's watch map.
 //!
 //! A watch is announced in the map before its first event is armed and forgotten after the last is
-//! closed, so that a trap always finds what it belongs to. Not here: who gets a register
+//! closed, so a trap always finds its watch. Not here: allocation of registers
 //! (`locality_arbiter`).
 
 use std::{collections::HashMap, io, os::fd::BorrowedFd};
@@ -17,7 +17,7 @@ use super::{
 };
 use locality_kernel::perf::Event as PerfEvent;
 
-/// Bytes that one watchpoint covers.
+/// Bytes covered by one watchpoint.
 pub const WATCH_BYTES: u8 = 8;
 
 /// The watch that a companion belongs to.
@@ -57,16 +57,16 @@ pub struct Watch {
     pub earlier: u32,
     /// The thread whose next touch is the use; 0 when any thread's is (armed without a stop).
     pub owner: u32,
-    /// No later interval of two instructions that take turns may take the place of that to the
-    /// reuse; of one instruction only one that is alike.
+    /// No later interval of two alternating instructions may replace the one to the reuse; of one
+    /// instruction only a similar interval.
     pub no_turns: bool,
     /// Touches by the kernel are passed over.
     pub user_only: bool,
-    /// What the traps of those took.
+    /// Time of these traps.
     pub passed_ns: u64,
     /// For a companion: the watch of the use's own word. The next touch is the reuse of the line.
     pub follows: Option<Followed>,
-    /// It tells what a trap costs (`trap_cost`), and nothing of the program.
+    /// The watch measures the cost of a trap (`trap_cost`), and nothing of the program.
     pub measures_trap: bool,
     /// Monotonic clock.
     pub armed_ns: u64,
@@ -76,17 +76,17 @@ pub struct Watch {
     pub process_cpu_ns: u64,
     /// Threads alive when it was armed.
     pub threads_alive: u32,
-    /// Threads in which it was ever armed.
+    /// Threads in which the watch was ever armed.
     pub threads_armed: u32,
     /// The use, once it trapped, and what we had taken of the thread then.
     pub used: Option<(Box<Trap>, TracerTime)>,
-    /// The reuse, where touches behind it are waited for, and the same.
+    /// The reuse, while touches after it are awaited.
     pub reused: Option<(Reuse, TracerTime)>,
-    /// Behind that, the next touch by the instruction of the use, where it is not that of the reuse.
+    /// After that, the next touch by the using instruction, if another instruction made the reuse.
     pub used_again: Option<(Box<Trap>, TracerTime)>,
-    /// Where other traced processes map the word, until it is armed there.
+    /// Other traced processes that map the word, until the watch is armed there.
     pub elsewhere: Vec<(u32, u64)>,
-    /// Other processes in which it is armed.
+    /// Other processes with the watch armed.
     pub guests: Vec<Guest>,
     events: Vec<(u32, PerfEvent)>,
 }
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// Whether it waits for a touch behind the use that the watch of this number sees.
+    /// Whether the watch waits for a touch after the use of the watch with this number.
     pub fn is_behind(&self, id: u64) -> bool {
         self.follows.is_some_and(|followed| followed.id == id)
     }
@@ -162,8 +162,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Arms it in threads of another process, whose next touch behind the use is the reuse; false
-    /// where the kernel refused in all of them.
+    /// Arms the watch in threads of another process, whose next touch after the use is the reuse;
+    /// false if the kernel refused in all of them.
     pub fn arm_guest(&mut self, guest: Guest, threads: &[u32], program: BorrowedFd<'_>) -> bool {
         let armed_before = self.events.len();
         for tid in threads {
@@ -184,7 +184,7 @@ impl Watch {
         is_armed
     }
 
-    /// Disarms it in one thread.
+    /// Disarms the watch in one thread.
     pub fn disarm_in(&mut self, tid: u32) {
         self.events.retain(|(in_tid, _)| *in_tid != tid);
     }
@@ -224,7 +224,7 @@ impl Watches {
         self.live.remove(&id)
     }
 
-    /// The companions of a process' watches, and its gauge.
+    /// The companions of a process' watches, and its measurement of traps.
     pub fn companions(&self, tgid: u32) -> Vec<u64> {
         let is_one = |watch: &&Watch| watch.tgid == tgid && (watch.follows.is_some() || watch.measures_trap);
         let companions = self.live.values().filter(is_one);

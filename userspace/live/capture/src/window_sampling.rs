@@ -24,7 +24,7 @@ pub(super) const WORD: u64 = 8;
 /// Bytes of a line.
 pub(super) const LINE: u64 = 64;
 
-/// Other words of a line that may be watched beside that of the use.
+/// Other words of a line that may be watched beside the used word.
 pub const COMPANIONS: usize = 3;
 
 /// The part of a window that is needed here.
@@ -45,7 +45,7 @@ pub struct Path {
     pub returned: usize,
     /// Return addresses of the calls since, outermost first.
     pub called: Vec<u64>,
-    /// Where on the stack they lie.
+    /// Their positions on the stack.
     pub slots: Vec<u64>,
 }
 
@@ -70,7 +70,7 @@ pub enum Seen {
 /// A use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
-    /// Accesses between the stop and this one.
+    /// Accesses between the stop and the use.
     pub skip: u64,
     /// The use.
     pub point: Point,
@@ -94,7 +94,7 @@ struct Draft {
     event: usize,
     /// Its position among the accesses.
     at: usize,
-    /// The byte that stands for it.
+    /// The byte that stands for the granule.
     address: u64,
 }
 
@@ -114,10 +114,10 @@ pub struct Candidate {
     pub word: u64,
     /// Executed instructions that touch the word before the use.
     pub earlier: u32,
-    /// One of these is the use's own.
+    /// The use's own instruction is among them.
     pub repeats: bool,
-    /// Words of its line, if the window does not show that again, that were not touched so far: the
-    /// next, the one before, any.
+    /// Words of the line without a touch up to now, if the window does not show the line again: the
+    /// next, the previous, a random one.
     pub companions: [Option<u64>; COMPANIONS],
 }
 
@@ -125,7 +125,7 @@ pub struct Candidate {
 #[derive(Debug, Clone)]
 pub struct Choice {
     drafts: Vec<Draft>,
-    /// Accesses that may load their lines to be drawn at most.
+    /// Most candidates for loads of lines to draw.
     loads: usize,
     /// For what is drawn later.
     random: fastrand::Rng,
@@ -150,7 +150,7 @@ impl Choice {
             if drafts.iter().any(|draft| draft.at == at) {
                 continue;
             }
-            // Any word of the access, each with the same chance.
+            // A random word of the access, uniformly.
             let words = last_byte(event) / WORD - event.value / WORD + 1;
             let word = (event.value / WORD + random.u64(..words)) * WORD;
             drafts.push(Draft { event: *position, at, address: word.max(event.value) });
@@ -158,14 +158,14 @@ impl Choice {
         Self { drafts, loads: most / 2, random: random.fork() }
     }
 
-    /// The first of the uses whose word the window does not show again. `events` gives all of them,
-    /// each time anew.
+    /// The first use whose word the window does not show again. `events` returns all events anew at
+    /// each call.
     pub fn first_open<I: Iterator<Item = Event>>(
         &self,
         events: impl Fn() -> I,
         random: &mut fastrand::Rng,
     ) -> Option<Candidate> {
-        // One look at the window for all of them: the thread waits.
+        // One pass over the window for all uses, while the thread waits.
         let words = self.granules(WORD);
         let mut last = vec![0; words.len()];
         let filter = Filter::of(&words);
@@ -206,7 +206,7 @@ impl Choice {
             let granules = self.granules(bytes);
             let mut next = vec![None; granules.len()];
             let mut left = at.as_slice();
-            // From the end, so that what was met last comes next.
+            // Backwards, to find the last touch first.
             for (position, (event, _)) in accesses.iter().enumerate().rev() {
                 while let Some(((_, index), rest)) = left.split_last().filter(|(last, _)| last.0 == position)
                 {
@@ -288,7 +288,7 @@ impl Choice {
 /// An access to a line that was not touched shortly before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FirstTouch {
-    /// Accesses between the stop and this one.
+    /// Accesses between the stop and this access.
     pub skip: u64,
     /// Accesses since the touch of the line before, if the window shows it.
     pub gap: Option<u64>,
@@ -296,15 +296,15 @@ pub struct FirstTouch {
     pub point: Point,
     /// First byte of the line.
     pub line: u64,
-    /// Such accesses that it stands for, for each access of the thread.
+    /// Accesses of the same kind that this one represents, per access of the thread.
     pub stands_for: f64,
-    /// Accesses after it that the window holds.
+    /// Accesses of the window after this one.
     pub shown: u64,
-    /// Touches of the line, this one first.
+    /// Touches of the line, beginning with this access.
     pub bursts: Vec<Burst>,
 }
 
-/// What a window shows of the uses that were drawn in it.
+/// The window's view of the uses drawn in it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Found {
     /// An access by the instruction that the thread had completed at the stop, one round later.
@@ -376,7 +376,8 @@ fn is_repeated(earlier: impl Iterator<Item = Event>, used: Event, word: u64) -> 
     last.is_some_and(|last| !completes(Some(last), used))
 }
 
-/// Whether it is the store of an instruction that loaded from the same place just before: one execution.
+/// Whether an access is the store of an instruction that loaded from the same place just before:
+/// one execution.
 fn completes(before: Option<Event>, event: Event) -> bool {
     let loaded = |before: Event| {
         before.kind == Kind::LOAD && (before.index, before.value) == (event.index, event.value)
@@ -413,7 +414,7 @@ impl Filter {
     }
 }
 
-/// Which of some granules, in ascending order, an access touches.
+/// Granules, of a list in ascending order, that an access touches.
 pub(super) fn touched(granules: &[u64], bytes: u64, event: &Event) -> std::ops::Range<usize> {
     let from = granules.partition_point(|granule| granule.saturating_add(bytes - 1) < event.value);
     let rest = granules.get(from..).unwrap_or_default();
@@ -426,7 +427,7 @@ fn paths(accesses: &[(Event, u64)], wanted: &[usize]) -> Vec<Path> {
     let mut wanted = wanted.iter().copied().peekable();
     for (at, (event, value)) in accesses.iter().enumerate() {
         let Some(next) = wanted.peek() else { break };
-        // Before the call or the return itself takes effect: both are made where they stand.
+        // Before the call or the return takes effect, since both are applied at their own position.
         if *next == at {
             paths.push(path.clone());
             wanted.next();

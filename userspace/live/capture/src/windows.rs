@@ -1,4 +1,4 @@
-//! Shadow windows at stops: asks the window process for them, and draws uses in what it returns.
+//! Shadow windows at stops: asks the window process, and draws uses in the answer.
 //!
 //! Not here: executing instructions (`locality_shadow`), which use gets a watchpoint (the arbiter).
 
@@ -39,10 +39,9 @@ fn uses(windows: u64) -> usize {
     (most as u64 * ENOUGH / windows.max(ENOUGH)).max(least as u64) as usize
 }
 
-/// Instructions of windows and the pages that they may read, each with the share of windows that
-/// are at least so long, in hundredths. A page costs about as much as sixty instructions, so that
-/// random accesses would make a short window dear. The long ones are what half of the default
-/// `--max-stop` has room for.
+/// Limits of windows, in instructions and pages, each with the share of windows at least as long,
+/// in hundredths. A page costs about as much as sixty instructions, so random accesses would make a
+/// short window expensive. The long ones fit half of the default `--max-stop`.
 const LENGTHS: [(u64, u64, u8); 2] = [(25_000, 300, 20), (3_000, 60, 100)];
 
 /// A word that is touched more often before its use is not watched: each touch is a trap.
@@ -59,7 +58,7 @@ const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// assembler learns them.
 pub type Wanted = Arc<Mutex<HashMap<u32, (u32, [u64; METER_WORDS])>>>;
 
-/// A window that was just taken. What it holds lies with the helper until the next one is.
+/// A window just taken. Its content lies with the helper until the next window.
 #[derive(Debug)]
 pub struct Taken<'a> {
     window: Result<Window<'a>, End>,
@@ -70,18 +69,18 @@ pub struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Whether there is any access in it.
+    /// Whether the window has an access.
     pub fn has_accesses(&self) -> bool {
         self.window.as_ref().is_ok_and(|window| window.counts.accesses > 0)
     }
 
-    /// Words that a gauge may take.
+    /// Words by which a trap's cost may be measured.
     pub(super) fn trap_cost_words(&self) -> Option<[u64; 3]> {
         trap_cost::words(self.window.as_ref().ok()?.events())
     }
 
-    /// Everything else that is to be known of it. The thread runs again; `wanted` is the list that
-    /// its meter reads, if it has one.
+    /// Everything else about the window, after the resume; `wanted` is the list that the thread's
+    /// meter reads, if any.
     pub fn finish(self, wanted: Option<u32>, code: &SharedCode) -> WindowTaken {
         let mut kept = Kept::default();
         let (end, gone, found, first, is_known) = match self.window {
@@ -90,7 +89,8 @@ impl Taken<'_> {
                 let (end, gone) = (window.end, window.gone);
                 let tables = window.code();
                 let view = View { events: &kept.events, values: &kept.values, code: tables };
-                // Whoever holds it may be without a CPU: rather learn nothing from this window than wait.
+                // The lock's owner may be without a processor: learning nothing from this window is
+                // better than waiting.
                 let followed = code.try_lock().map(|mut code| code.follow(kept.generation, &tables));
                 (end, gone, self.choice.finish(&view), first_access(&view), followed.is_ok())
             }
@@ -123,9 +123,9 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Starts the process that executes them. The calling thread must outlive it.
+    /// Starts the window process. The calling thread must outlive it.
     pub fn start() -> Result<Self, Error> {
-        // Below the capture thread's priority, so that it can be killed whatever it does.
+        // Below the capture thread's priority, to be killable in every state.
         let settings = Settings { real_time: Some(sys::CAPTURE_PRIORITY - 1), ..Settings::default() };
         Ok(Self {
             helper: Helper::start(settings)?,
@@ -143,7 +143,7 @@ impl Windows {
         self.helper.pid()
     }
 
-    /// From now on windows execute what files have where their text is probed.
+    /// From now on windows execute the file's bytes at probed addresses.
     pub fn subscribe(&mut self, probed: Arc<Probed>) {
         self.probed = Some(probed);
     }
@@ -224,11 +224,11 @@ impl Windows {
         Some(Taken { window: Ok(window), choice, candidate })
     }
 
-    /// What the windows of a process need now that nobody waits.
+    /// Maintenance after a window, outside of stops.
     pub fn observe(&mut self, pid: u32, window: &WindowTaken, now_ns: u64) {
         self.is_down |= window.end == End::Helper;
         if window.gone {
-            // It ends, or becomes another program, which will be met anew.
+            // The process ends, or becomes another program, and will be met anew.
             self.forget(pid);
             return;
         }
@@ -250,7 +250,7 @@ impl Windows {
     }
 }
 
-/// Why no instruction of a stopped thread can be told ahead.
+/// Why no instruction of a stopped thread can be executed ahead.
 fn why_none(regs: &libc::user_regs_struct) -> Option<End> {
     if regs.cs != USER_CODE_64 {
         return Some(End::NotLongMode);

@@ -19,7 +19,7 @@ pub(super) enum Knows {
     Functions,
     /// Exported functions only.
     Exports,
-    /// Nothing: stripped, and nothing exported.
+    /// No symbols: stripped, and without exports.
     Nothing,
 }
 
@@ -39,7 +39,7 @@ impl Knows {
     }
 }
 
-/// What one file is to a trace.
+/// Value of one file for a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) knows: Knows,

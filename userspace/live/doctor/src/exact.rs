@@ -13,8 +13,8 @@ pub(super) fn check() -> Check {
     }
 }
 
-/// The command that mends an exact run. Where an emulator with plugins is there, the plugin is absent
-/// or of another version than this program.
+/// The command that repairs exact runs. If an emulator with plugins exists, the plugin is absent or
+/// of another version than this program.
 fn mend(has_emulator: bool) -> &'static str {
     if has_emulator { "cargo build --release --package locality-plugin" } else { "cargo xtask qemu" }
 }

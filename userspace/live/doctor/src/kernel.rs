@@ -29,7 +29,7 @@ fn setting(path: &str) -> Option<String> {
     proc::text(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// `arch` is that of this program; it runs, so it is the kernel's.
+/// `arch` is this running program's, hence the kernel's.
 fn release_check(release: &str, arch: &str) -> Check {
     let check = Check::ok("kernel", "kernel", format!("Linux {release}, {arch}"));
     if arch != "x86_64" {

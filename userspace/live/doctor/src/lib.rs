@@ -1,5 +1,5 @@
-//! What this machine can do for a trace, what is missing, what follows from that, and the command
-//! that mends it.
+//! Abilities of this machine for a trace, missing ones with their consequences, and the repairing
+//! command.
 //!
 //! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program.
 //! What can be tried is tried (the eBPF object is loaded, the clock runs, a child of our own is
@@ -10,7 +10,7 @@
 //! registers are only reserved for it, by events that are never enabled. Not here: mending
 //! anything, and measuring costs (`calibrate`).
 //!
-//! Limits: x86-64 Linux. A capability that only fails now and then is seen as it is at this moment.
+//! Limits: x86-64 Linux. A capability that fails only sometimes is reported by one attempt.
 
 mod debug_info;
 mod exact;
@@ -32,7 +32,7 @@ use locality_kernel::{btf, rights::Rights};
 
 pub use text::{Style, print_text};
 
-/// Everything that was found. Serialises to one JSON object:
+/// All findings. Serialises to one JSON object:
 ///
 /// ```json
 /// {"schema": "locality-doctor/1", "possible": true,
@@ -42,7 +42,7 @@ pub use text::{Style, print_text};
 /// ```
 ///
 /// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence` and `mend` are absent where
-/// there is none; `target` is absent when no process was named. Checks are told apart by `id`; new
+/// there is none; `target` is absent when no process was named. Checks are distinguished by `id`; new
 /// ones may be added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -64,16 +64,16 @@ impl Report {
     }
 }
 
-/// What was found about one process.
+/// Findings about one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
     /// As it was named.
     pub pid: u32,
-    /// Its command line; empty when there is no such process.
+    /// Its command line; empty without such a process.
     pub command: String,
-    /// What can be done with it.
+    /// Possible measurements.
     pub checks: Vec<Check>,
-    /// What a trace of it makes visible to it and to others.
+    /// Effects of a trace that the process and other programs notice.
     pub notes: Vec<String>,
 }
 
@@ -88,10 +88,10 @@ pub struct Check {
     pub state: State,
     /// What was found, in a few words.
     pub found: String,
-    /// What follows for the user; `None` when all is well.
+    /// Consequence for the user; `None` if all is well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consequence: Option<String>,
-    /// The command that mends it, where there is one.
+    /// The command that helps, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
@@ -147,9 +147,8 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Looks at this machine and, if one is named, at a process. Takes about half a second. Must be
-/// called from one thread at a time, and from a process that does not itself wait for any child
-/// meanwhile.
+/// Checks this machine and, if one is named, a process. Takes about half a second. Must be called
+/// from one thread at a time, and from a process that does not itself wait for any child meanwhile.
 pub fn examine(pid: Option<u32>) -> Report {
     let rights = Rights::own();
     let offsets = btf::kernel_offsets();

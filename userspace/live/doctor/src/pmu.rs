@@ -34,7 +34,7 @@ fn best(offer: &Offer) -> &[Source] {
     offer.choices.iter().find(|choice| choice.iter().all(|source| source.address)).map_or(&[], |found| found)
 }
 
-/// Each source that was tried, with its samples that had an address of the memory that was walked meanwhile.
+/// Each tried source, with its samples at addresses of the memory walked meanwhile.
 type Tried = Vec<(Kind, io::Result<usize>)>;
 
 fn judge_addresses(offer: &Offer, tried: Tried, cpu: &Cpu) -> Check {
@@ -56,7 +56,7 @@ fn judge_addresses(offer: &Offer, tried: Tried, cpu: &Cpu) -> Check {
     if offer.absent.iter().any(|absent| absent.kind == Kind::ArmSpe) {
         return check.degraded("this program is for x86-64 only");
     }
-    // What is offered but refused is not the host's doing, unless it says that it cannot sample.
+    // A refused offer is not the host's doing, unless the reason is that it cannot sample.
     match (tried.is_empty() && cpu.is_virtual, cpu.vendor) {
         (true, Vendor::Amd) => check.degraded(format!(
             "{OTHERWISE}; most hosts do not hand IBS to virtual machines: trace on the host to have it"

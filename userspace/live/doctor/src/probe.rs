@@ -61,7 +61,7 @@ fn load_others(offsets: &KernelOffsets) -> Result<()> {
     Ok(())
 }
 
-/// Loads what follows allocations, and tells of what kind that is.
+/// Loads the programs that follow allocations, and returns their kind.
 fn heap_probes(offsets: &KernelOffsets) -> Result<&'static str> {
     let (_, _, heap) = Object::load_with(&Filter::Processes, offsets, true)?;
     Ok(heap.context("not loaded")??.programs.shape())
@@ -89,7 +89,7 @@ pub(super) fn io_error(error: &anyhow::Error) -> Option<&io::Error> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-/// Where rights are what lacks, says how to get them. Root has no more to get.
+/// For missing rights, says how to get them. Root has none to get.
 pub(super) fn mend_rights(check: Check, error: Option<&io::Error>) -> Check {
     match error.and_then(io::Error::raw_os_error) {
         Some(libc::EPERM | libc::EACCES) if !sys::is_root() => check.mend("sudo locality-bpf doctor"),
@@ -135,7 +135,7 @@ fn fires(clocks: &[Opened], object: &Object) -> Result<bool> {
     for clock in clocks {
         clock.enable()?;
     }
-    // Idle CPUs do not tick, so this one is kept busy.
+    // Idle CPUs do not tick, so this one stays busy.
     let end_ns = sys::monotonic_ns() + Duration::from_millis(100).as_nanos() as u64;
     while sys::monotonic_ns() < end_ns {
         if runs()? > before {

@@ -1,8 +1,8 @@
-//! Makes one zero-skid stop, on a child of our own that does nothing but spin.
+//! Makes one zero-skid stop of a spinning child.
 //!
 //! The same path as in a trace: seize, a clock tick runs the `sample` program, it signals the
-//! thread, the thread halts before its next instruction. What is compared is the sampled
-//! instruction with the one that the thread stands at.
+//! thread, the thread halts before its next instruction. The test compares the sampled instruction
+//! with the halted thread's instruction.
 
 use std::{io, time::Duration};
 
@@ -85,7 +85,7 @@ fn wait_for_stop(child: &Spinning, object: &mut Object, ring: &mut Ring) -> Resu
     bail!("no stop within {} ms", PATIENCE.as_millis())
 }
 
-/// Where the sample that asked for the stop was taken.
+/// Place of the sample that requested the stop.
 fn sampled_at(ring: &mut Ring, pid: u32) -> Option<u64> {
     let mut newest = None;
     while let Some(item) = ring.next() {
@@ -99,15 +99,15 @@ fn sampled_at(ring: &mut Ring, pid: u32) -> Option<u64> {
     newest
 }
 
-/// A child that spins until it is dropped, or its parent dies, or two seconds are over.
+/// A child that spins until dropped, until its parent dies, or for two seconds.
 pub(super) struct Spinning {
     pub(super) pid: u32,
 }
 
 impl Spinning {
     pub(super) fn start() -> io::Result<Self> {
-        // SAFETY: the child only makes system calls and spins, so it needs nothing of what other
-        // threads may hold.
+        // SAFETY: the child only makes system calls and spins, without anything locked by other
+        // threads.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -130,7 +130,7 @@ impl Spinning {
 impl Drop for Spinning {
     fn drop(&mut self) {
         let mut status = 0;
-        // SAFETY: our own child, which nobody else waits for; the destination is live.
+        // SAFETY: this process's own child, without other waiters; the destination is live.
         unsafe {
             libc::kill(self.pid as i32, libc::SIGKILL);
             // A last ptrace stop may be reported first.

@@ -55,7 +55,7 @@ const NOTES: [&str; 3] = [
     "With --no-stop it is not seized: none of this holds, and uses are found from sampled registers.",
 ];
 
-/// Whether it is a process that can be traced at all; its status if it is.
+/// Whether the process can be traced at all; its status if so.
 fn process_check(pid: u32, status: io::Result<Status>) -> (Check, Option<Status>) {
     let found = |text: String| Check::ok("process", "process", text);
     let status = match status {
@@ -98,8 +98,8 @@ fn process_check(pid: u32, status: io::Result<Status>) -> (Check, Option<Status>
     (check, usable.then_some(status))
 }
 
-/// Whether we may attach: opening its memory asks for the same right as ptrace
-/// (`PTRACE_MODE_ATTACH`, `ptrace(2)`, "Ptrace access mode checking"), and does nothing else.
+/// Whether locality may attach: opening its memory requires the same right as ptrace
+/// (`PTRACE_MODE_ATTACH`, `ptrace(2)`, "Ptrace access mode checking"), without further effects.
 fn access_check(pid: u32, status: &Status) -> Check {
     // SAFETY: a system call without arguments.
     let own = unsafe { libc::geteuid() };
@@ -130,7 +130,7 @@ fn judge_access(opened: io::Result<()>, own: u32, uid: u32, dumpable: bool) -> C
     }
 }
 
-/// Status of every thread; those that end meanwhile are left out.
+/// Status of every thread; threads that end meanwhile are left out.
 fn statuses(pid: u32) -> BTreeMap<u32, Status> {
     let threads = proc::threads(pid).unwrap_or_default();
     threads.into_iter().filter_map(|tid| Some((tid, proc::status(tid).ok()?))).collect()

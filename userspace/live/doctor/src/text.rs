@@ -1,4 +1,5 @@
-//! The report for a person: one line per capability, and below it, indented, what follows and what mends it.
+//! The report for a person: one line per capability, and below it, indented, consequence and
+//! remedy.
 
 use std::io::{self, Write};
 
@@ -6,7 +7,7 @@ use locality_model::printable;
 
 use super::{Check, Report, State};
 
-/// Longest line, where words allow it.
+/// Longest line, if words allow.
 const COLUMNS: usize = 100;
 
 /// Where the third column begins: after the state and the name.

@@ -1,4 +1,4 @@
-//! Whether the watchdog can stand where nobody freezes it together with the tracer.
+//! Whether the watchdog can stand in a cgroup that cannot be frozen together with the tracer.
 
 use super::Check;
 use locality_capture::watchdog::{self, Standing};

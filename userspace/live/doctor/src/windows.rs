@@ -1,5 +1,5 @@
-//! Whether shadow windows can be taken: starts the process that executes them, and asks it
-//! something; and reads the registers that a window begins with, of a child of our own.
+//! Whether shadow windows can be taken: starts the executing process and sends a request; and reads
+//! a window's initial registers from a child.
 
 use std::{
     io,
@@ -32,8 +32,8 @@ pub(super) fn check() -> Check {
     }
 }
 
-/// Reads the vector registers of a child, as at a stop. Fine where no child can be stopped at all:
-/// another check says so.
+/// Reads the vector registers of a child, as at a stop. Passes if no child can be stopped at all:
+/// another check reports that.
 fn registers_of_a_child() -> io::Result<()> {
     let Ok(child) = Spinning::start() else { return Ok(()) };
     // SAFETY: a signal that is ignored by default, for our own child.

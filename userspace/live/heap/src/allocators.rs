@@ -1,16 +1,16 @@
-//! Which functions of a module allocate, and which of their instructions to probe.
+//! Allocation functions of a module, and the instructions of them to probe.
 //!
-//! Known by name, whatever library they are in: the C and C++ ones, with or without the prefixes
-//! that jemalloc, tcmalloc and mimalloc put before them, and Rust's. Those that only hand on to
-//! others are left out where that can be told: a probe costs, and the others tell.
+//! Known by name in any library: the C and C++ functions, with or without the prefixes of jemalloc,
+//! tcmalloc and mimalloc, and Rust's. Known forwarders are left out: a probe costs, and the called
+//! function reports.
 //!
-//! A probe costs some 0.6 µs where the kernel emulates the probed instruction (`push`, `nop` and
-//! near jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
-//! machine where it must step over it. So the first emulated instruction is looked for that every
-//! call still reaches with its arguments and, where the return is of interest, with its return
-//! address on top of the stack.
+//! A probe costs some 0.6 µs if the kernel emulates the probed instruction (`push`, `nop` and near
+//! jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
+//! machine if it must step over it. So the probed instruction is the first emulated one that every
+//! call reaches with its arguments and, if the return is of interest, with its return address on
+//! top of the stack.
 //!
-//! Pure: takes symbols and bytes. Sources of error: a function of such a name that does something else.
+//! Pure: takes symbols and bytes. Sources of error: a function of such a name with another purpose.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -111,8 +111,9 @@ fn is_cpp(name: &str) -> bool {
     ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Those that report failure by an exception are not probed: it could not pass through a probe of
-/// the return, and the program would end. In the common case they call `malloc`, which is.
+/// Functions that report failure by an exception are not probed: the exception could not pass a
+/// probe of the return, and the program would end. In the common case they call `malloc`, which is
+/// probed.
 fn cpp(name: &str) -> Option<u64> {
     match (name.starts_with("_Zd"), name.contains("nothrow_t")) {
         (true, _) => Some(function::FREE.into()),
@@ -138,7 +139,7 @@ fn is_rust(name: &str) -> bool {
     name.contains("__rust_") && rust(name).is_some()
 }
 
-/// Whether a symbol may be of interest, so that the others need not be kept.
+/// Whether a symbol may be of interest, hence stored.
 pub fn is_candidate(name: &str) -> bool {
     kind(name).is_some()
 }
@@ -155,7 +156,8 @@ pub fn points(symbols: &[Symbol], body: impl Fn(u64) -> Vec<u8>) -> Vec<Point> {
         let which = (cookie & function::MASK) as u32;
         !is_cpp(name) && !is_rust(name) && !matches!(which, function::MMAP | function::MUNMAP)
     });
-    // Of a module without an allocator of its own, these call that of another; of one with it, they may.
+    // Functions that call another module's allocator in a module without one; in a module with one,
+    // they may.
     by_address.retain(|_, (name, _)| !is_cpp(name) || allocator);
     by_address.retain(|_, (name, _)| !is_rust(name) || (!allocator && is_own_rust_allocator(symbols)));
     let plain: HashSet<u64> =
@@ -182,7 +184,7 @@ fn is_own_rust_allocator(symbols: &[Symbol]) -> bool {
     !symbols.iter().any(|symbol| symbol.name.contains("__rdl_alloc"))
 }
 
-/// Symbols that say something though they are not probed.
+/// Symbols that are informative though not probed.
 pub fn is_hint(name: &str) -> bool {
     name.contains("__rdl_alloc")
 }
@@ -207,7 +209,7 @@ fn is_near_branch(instruction: &Instruction) -> bool {
         )
 }
 
-/// Registers that hold arguments which a probe reads.
+/// Registers of the arguments that a probe reads.
 const ARGUMENTS: [Register; 4] = [Register::RDI, Register::RSI, Register::RDX, Register::RCX];
 
 /// Where to probe a function, and whether the kernel emulates the instruction there.
@@ -243,8 +245,8 @@ fn is_emulated(instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether the call's arguments are still where they were after an instruction, and the return
-/// address if it matters.
+/// Whether the call's arguments are unchanged after an instruction, and the return address if it
+/// matters.
 fn leaves_as_is(instruction: &Instruction, followed: bool) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Endbr64 | Mnemonic::Nop | Mnemonic::Test | Mnemonic::Cmp => true,

@@ -1,9 +1,10 @@
-//! The heap blocks of a process in time: which block held an address at a moment, and where it was allocated.
+//! The heap blocks of a process over time: the block around an address at a moment, and its
+//! allocation site.
 //!
-//! A question comes after the moment that it asks about, so a block that was given back stays
-//! findable until [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks
-//! the oldest of the smallest size are folded (no longer findable, counted), of too many former
-//! ones those that ended first are forgotten.
+//! A question comes after its moment, so a freed block stays findable until
+//! [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks the oldest of
+//! the smallest size are folded (counted, not findable any more), of too many former ones those
+//! with the earliest end are forgotten.
 //!
 //! Pure: no I/O, no clock. Sources of error: a free that was not seen leaves its block live until
 //! another block takes its place; records of different CPUs may come out of order by microseconds,
@@ -25,16 +26,16 @@ pub struct Block {
     pub bytes: u64,
     /// Names the allocating context.
     pub site: u64,
-    /// It is a mapping that the program made.
+    /// The block is a mapping made by the program.
     pub mapped: bool,
     /// When it was allocated, monotonic clock.
     pub since_ns: u64,
-    /// False when the probes were away meanwhile, so that it may have been given back and its place taken.
+    /// False after a pause of the probes, when the block may have been freed and replaced.
     pub certain: bool,
 }
 
 impl Block {
-    /// As those who name objects have it.
+    /// The block in the form for naming objects.
     pub fn of_objects(&self) -> HeapBlock {
         let Self { start, bytes, site, mapped, since_ns, .. } = *self;
         HeapBlock { start, bytes, site, mapped, since_ns }
@@ -60,7 +61,7 @@ struct Live {
     doubted_ns: u64,
 }
 
-/// A block that is gone; its end is in the key.
+/// A freed block; its end is in the key.
 #[derive(Debug, Clone, Copy)]
 struct Former {
     bytes: u64,
@@ -92,13 +93,13 @@ fn class(bytes: u64) -> u8 {
     bytes.max(1).ilog2() as u8
 }
 
-/// The first byte behind a block; one of no bytes takes one.
+/// The first byte after a block; one of no bytes takes one.
 fn end(start: u64, bytes: u64) -> u64 {
     start.saturating_add(bytes.max(1))
 }
 
 impl HeapMap {
-    /// Keeps so many live and so many former blocks.
+    /// A map with limits for live and for former blocks.
     pub fn new(most_live: usize, most_former: usize) -> Self {
         Self {
             live: BTreeMap::new(),
@@ -137,8 +138,8 @@ impl HeapMap {
         self.live.keys().copied()
     }
 
-    /// A block is allocated. What overlaps it must have been given back unseen. Returns the block
-    /// that was folded for it, if one was.
+    /// A block is allocated. Overlapping blocks must have been freed unseen. Returns the block
+    /// folded in exchange, if any.
     pub fn allocate(&mut self, start: u64, bytes: u64, made: Made, at_ns: u64) -> Option<u64> {
         while let Some((&other, _)) =
             self.live.range(..end(start, bytes)).next_back().filter(|(at, old)| end(**at, old.bytes) > start)
@@ -218,7 +219,7 @@ impl HeapMap {
         child
     }
 
-    /// The block that held the address at that moment.
+    /// The block that contained the address at that moment.
     pub fn find(&self, address: u64, at_ns: u64) -> Option<Block> {
         let live = self.live.range(..=address).next_back();
         if let Some((&start, block)) = live

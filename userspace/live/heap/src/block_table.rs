@@ -29,21 +29,20 @@ use locality_kernel::{
     sys,
 };
 
-/// Live blocks and former ones that are kept of a process.
+/// Stored live and former blocks of a process.
 const BLOCKS_MAX: usize = HEAP_BLOCKS_MAX as usize / 2;
 
-/// Former blocks are kept so long, unless the assembler is known to have passed.
+/// Former blocks are stored so long, unless the assembler is known to have passed.
 const MEMORY_NS: u64 = 10_000_000_000;
 
 /// Sites whose stacks may wait for the assembler.
 const SITES_WAITING_MAX: usize = 512;
 
-/// Who asks whether a block stands looks so often, this long after the look before: longer than the
-/// ring is left alone.
+/// Interval of looks for a repeated question whether a block lives: longer than the ring's.
 const LOOKS_MAX: usize = 20;
 const LOOK: Duration = Duration::from_millis(3);
 
-/// A site that was met for the first time: what its stack follows from.
+/// A site met for the first time: the data of its stack.
 #[derive(Debug, Clone)]
 pub struct HeapSite {
     /// Process.
@@ -56,7 +55,7 @@ pub struct HeapSite {
     pub function: u32,
     /// Bytes of the first allocation there.
     pub bytes: u64,
-    /// Registers at the allocation function's entry (or a few instructions behind it, the return
+    /// Registers at the allocation function's entry (or a few instructions after it, the return
     /// address still on top).
     pub regs: Registers,
     /// Copy of the user stack from `regs.rsp`.
@@ -81,10 +80,10 @@ pub struct SiteTotal {
 pub struct Summary {
     /// Allocations that were recorded and read.
     pub seen: u64,
-    /// Allocations that the targets made, as far as they could be counted: small ones too, and
-    /// those of the pauses by extrapolation from their CPU time without what the probes took (where
-    /// these took nearly all of it, as with a program that does little else than allocate, the
-    /// order of magnitude only). At least `seen`.
+    /// Allocations of the targets, as far as countable. Small ones are included, and those of
+    /// pauses, extrapolated from CPU time without the time of the probes. If the probes took nearly
+    /// all time, as with a program that only allocates, the order of magnitude alone is right. At
+    /// least `seen`.
     pub made: u64,
     /// Allocations of fewer than the least size.
     pub small: u64,
@@ -110,12 +109,12 @@ pub struct Summary {
     pub probes: u64,
     /// Why a process was not probed, if so.
     pub failures: Vec<String>,
-    /// What became of the processes, where a preloaded library recorded.
+    /// Outcome of the processes with a preloaded library.
     pub recorded: Option<Recorded>,
 }
 
 impl Summary {
-    /// Nothing was put into any process.
+    /// No process was changed.
     pub fn is_idle(&self) -> bool {
         self.recorded.as_ref().map_or(self.probes == 0, |recorded| recorded.processes == 0)
     }
@@ -145,7 +144,7 @@ pub(super) struct State {
     processes: HashMap<u32, Process>,
     /// Records up to this moment were read.
     drained_ns: u64,
-    /// Since when nothing is followed any more.
+    /// Time since which nothing is followed.
     over_ns: Option<u64>,
     passed_ns: u64,
     waiting: Vec<HeapSite>,
@@ -156,18 +155,18 @@ pub(super) struct State {
     pub(super) summary: Summary,
 }
 
-/// What the thread that drives the probes is told.
+/// Messages to the thread that drives the probes.
 #[derive(Debug)]
 pub(super) enum Notice {
     /// Probe a process.
     Started(u32),
     /// Probe a process that will run a program; say when it is done.
     Launched { pid: u32, program: PathBuf, done: mpsc::Sender<()> },
-    /// Take all probes away; say when they are gone.
+    /// Removes all probes, and reports their removal.
     Away(mpsc::Sender<()>),
     /// Put them back.
     Back,
-    /// It became a copy of another one at that time.
+    /// The process became a copy of another one at that time.
     Forked { parent: u32, child: u32, at_ns: u64 },
     /// It runs another program since then.
     Exec(u32, u64),
@@ -186,7 +185,7 @@ impl Source {
     }
 }
 
-/// Answers questions about heap blocks, and is told about processes. Cheap to clone.
+/// Answers questions about heap blocks, and is notified of processes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Heap {
     state: Arc<Mutex<State>>,
@@ -218,7 +217,7 @@ impl Heap {
     }
 
     pub(super) fn tell(&self, notice: Notice) {
-        // After its end nobody needs to know.
+        // After the thread's end the message has no reader.
         let _ = self.notices.send(notice);
     }
 
@@ -227,7 +226,7 @@ impl Heap {
         self.tell(Notice::Started(pid));
     }
 
-    /// Which bytes of which files are replaced by breakpoints.
+    /// Bytes of files replaced by breakpoints.
     pub fn probed(&self) -> &Arc<Probed> {
         &self.probed
     }
@@ -236,7 +235,7 @@ impl Heap {
     pub fn launched(&self, pid: u32, program: PathBuf) {
         let (done, told) = mpsc::channel();
         self.tell(Notice::Launched { pid, program, done });
-        // An error is the thread's end, after which nothing is probed.
+        // An error ends the thread, after which nothing is probed.
         let _ = told.recv();
     }
 
@@ -268,7 +267,7 @@ impl Heap {
         self.tell(Notice::Ended(pid, at_ns));
     }
 
-    /// The block of a process that held an address at a moment of the monotonic clock, which may be
+    /// The block of a process that contained an address at a moment of the monotonic clock, which may be
     /// seconds ago.
     pub fn find(&self, pid: u32, address: u64, at_ns: u64) -> Option<Block> {
         let mut state = self.lock();
@@ -301,13 +300,13 @@ impl Heap {
         false
     }
 
-    /// No question will be asked about a moment before this one.
+    /// No later question concerns a moment before this one.
     pub fn passed(&self, at_ns: u64) {
         let mut state = self.lock();
         state.passed_ns = state.passed_ns.max(at_ns);
     }
 
-    /// What was allocated where, in no order.
+    /// Allocations by site, in no order.
     pub fn totals(&self) -> Vec<SiteTotal> {
         let state = self.lock();
         let total = |(key, sums): (&(u32, u64), &(u64, u64))| SiteTotal {
@@ -394,7 +393,7 @@ impl State {
         let (pid, at_ns) = (record.header.tgid, record.header.time_ns);
         if record.event == event::FREED {
             let map = self.map(pid);
-            // What is left of a mapping keeps its name.
+            // The rest of a mapping keeps its name.
             let whole = record.function != function::MUNMAP
                 || map.find(record.address, at_ns).is_none_or(|block| block.bytes <= record.bytes);
             if whole {
@@ -445,7 +444,7 @@ impl State {
         self.waiting.splice(0..0, sites);
     }
 
-    /// Forgets what was recorded so far.
+    /// Forgets all records so far.
     pub(super) fn discard(&mut self, pid: u32) {
         self.drain(sys::monotonic_ns());
         if let Some(process) = self.processes.remove(&pid) {
@@ -471,7 +470,7 @@ impl State {
                 self.summary.folded += 1;
             }
         }
-        // What the child has allocated since lies beside these.
+        // Later allocations of the child lie beside these.
         let since = self.processes.insert(child, Process { map, ended_ns: None });
         if let (Some(since), Some(process)) = (since, self.processes.get_mut(&child)) {
             process.map.adopt(&since.map);
@@ -507,7 +506,7 @@ impl State {
         }
     }
 
-    /// Blocks of fewer bytes are followed no more: their ends will not be told.
+    /// Blocks of fewer bytes are followed no more: their ends will not be reported.
     pub(super) fn drop_below(&mut self, bytes: u64, at_ns: u64) {
         self.processes.values_mut().for_each(|process| process.map.drop_below(bytes, at_ns));
     }
@@ -553,7 +552,7 @@ impl State {
         self.object()?.counters()
     }
 
-    /// One of them.
+    /// One of the tables.
     pub(super) fn counter(&self, index: u32) -> anyhow::Result<u64> {
         self.object()?.counter(index)
     }

@@ -1,5 +1,5 @@
-//! Whether code with our breakpoints in it is executed where the kernel does not know of them: in
-//! anonymous memory.
+//! Detects code with breakpoints executed in anonymous memory, where the kernel does not know of
+//! the breakpoints.
 //!
 //! A breakpoint of a probe belongs to a place in a file. A program that copies its code, or
 //! replaces its mapping by a copy (checkpointers, translators, programs that patch themselves),
@@ -18,7 +18,7 @@ use locality_kernel::uprobe::Probe;
 /// The byte that the kernel puts in place of an instruction's first (`int3`).
 const BREAKPOINT: u8 = 0xcc;
 
-/// Bytes behind a breakpoint by which a copy is known.
+/// Bytes after a breakpoint by which a copy is known.
 const TAIL: usize = 12;
 
 /// So much anonymous code is looked through at a time.
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// Looks at ranges that did not change; after these each eighth time only.
 const LOOKS: u8 = 3;
 
-/// What a process executed when it was looked through last.
+/// Executable ranges of a process at the last look.
 #[derive(Debug, Default)]
 pub struct Seen {
     texts: HashMap<FileId, TextRange>,
@@ -35,7 +35,7 @@ pub struct Seen {
     anonymous: (u64, u8),
 }
 
-/// Files that are probed in the process, with where.
+/// Probed files of the process, with their places.
 pub type Probed<'a> = &'a [(FileId, TextRange, &'a [Probe])];
 
 impl Seen {
@@ -89,7 +89,7 @@ fn is_anonymous(mapping: &Mapping) -> bool {
         && (mapping.inode == 0 || ["/memfd:", "/dev/zero"].iter().any(|name| path.starts_with(name)))
 }
 
-/// What stands behind each breakpoint, read from the process itself.
+/// The bytes after each breakpoint, read from the process itself.
 fn tails(pid: u32, mappings: &Mappings, probed: Probed<'_>) -> Option<Vec<[u8; TAIL]>> {
     let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
     let mut tails = Vec::new();

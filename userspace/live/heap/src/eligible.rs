@@ -1,8 +1,8 @@
-//! Which programs may be launched with the recorder of allocations, and the sentence where one may not.
+//! Programs that may be launched with the recorder of allocations, and the reason for the others.
 //!
-//! What the file says is looked at here: its kind, its interpreter, the libraries that it names, an
-//! allocator of its own. What only the running process knows (another allocator among its
-//! libraries) the recorder finds by itself. `#!` scripts go by their interpreter.
+//! Facts from the file are checked here: its kind, its interpreter, its libraries, an allocator of
+//! its own. Facts of the running process (another allocator among its libraries) are checked by the
+//! recorder. `#!` scripts go by their interpreter.
 
 use std::{
     ffi::OsStr,
@@ -32,11 +32,10 @@ const GLIBC: &[u8] = b"ld-linux-x86-64.so.2";
 /// Libraries that must come first themselves, or see every access.
 const SANITIZERS: [&str; 6] = ["libasan", "libhwasan", "liblsan", "libtsan", "libmsan", "libclang_rt."];
 
-/// Programs that translate the code of others.
+/// Programs that translate other programs' code.
 const TRANSLATORS: [&str; 9] = ["valgrind", "qemu-", "rr", "drrun", "pin", "wine", "box64", "box86", "fex"];
 
-/// Libraries and parts of programs that translate the code of the process which they are loaded in,
-/// or replay it.
+/// Libraries and parts of programs that translate or replay the code of their own process.
 const TRANSLATING: [&str; 10] = [
     "libdynamorio",
     "libdrpreload",
@@ -50,7 +49,7 @@ const TRANSLATING: [&str; 10] = [
     "FEX",
 ];
 
-/// What translates the code of a running process, if something does: its program, or a file that it executes.
+/// The translator of a running process's code, if any: its program, or a file that it executes.
 pub fn translator<'a>(program: &Path, executed: impl Iterator<Item = &'a str>) -> Option<String> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let own = name(program);
@@ -175,7 +174,7 @@ fn dynamic_linker<'a>(
     path.map(|path| path.split(|byte| *byte == 0).next().unwrap_or(path))
 }
 
-/// The libraries that it names.
+/// Names of its libraries.
 fn needed(header: &FileHeader64<Endianness>, endian: Endianness, bytes: &[u8]) -> Vec<String> {
     let Ok(sections) = header.sections(endian, bytes) else { return Vec::new() };
     let Ok(Some((entries, strings))) = sections.dynamic(endian, bytes) else { return Vec::new() };

@@ -10,7 +10,7 @@ pub(super) trait Follower: Sized {
     /// Takes a notice; true when the trace is over.
     fn on_notice(&mut self, notice: Notice) -> bool;
 
-    /// One round; returns when the next one is due.
+    /// One round; returns the time until the next.
     fn turn(&mut self) -> Duration;
 
     /// The end: nothing is followed any more.
@@ -41,7 +41,7 @@ pub(super) trait Follower: Sized {
 /// A fork that may yet become another program: parent, child, when.
 pub(super) type Fork = (u32, u32, u64);
 
-/// Takes out the forks that are copies which go on.
+/// Removes the forks that continue as copies.
 pub(super) fn settled(forks: &mut Vec<Fork>, now_ns: u64) -> Vec<Fork> {
     forks.extract_if(.., |(_, _, at_ns)| now_ns.saturating_sub(*at_ns) > SETTLE_NS).collect()
 }

@@ -1,11 +1,11 @@
-//! Allocations: which heap block held an address at a moment, and where it was allocated.
+//! Allocations: the heap block that contained an address at a moment, and its allocation site.
 //!
 //! Allocation functions of the targets are probed (`kernel::uprobe`, `ebpf/src/heap.rs`). Files:
-//! `allocators` which functions and where in them, `modules` what a process executes, `copied_code`
-//! whether it executes copies of probed code, `probed_sites` which bytes windows must put back,
-//! `block_map` the blocks in time, `block_table` ring records to blocks, `probe_budget` what it may
-//! cost, `probe_cost` what it costs, `tracker` the thread that drives all this. Not here: unwinding
-//! and naming the sites (the assembler).
+//! `allocators` functions and their probed instructions, `modules` executed files, `copied_code`
+//! execution of copied code, `probed_sites` bytes that windows must restore, `block_map` blocks
+//! over time, `block_table` from ring records to blocks, `probe_budget` the budget, `probe_cost`
+//! the cost, `tracker` the driving thread. Not here: unwinding and naming of sites (the recorder
+//! thread).
 //!
 //! The only thing that writes to a traced program: breakpoints into its text, and in functions
 //! whose return is followed the return address. They go with our descriptors, so also when we are

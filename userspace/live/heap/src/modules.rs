@@ -1,8 +1,8 @@
-//! Which files a process executes, and where in them allocation functions are to be probed.
+//! Files executed by a process, and the places of their allocation functions to probe.
 //!
-//! Reads `/proc` and ELF symbol tables; which symbols matter is `functions`. Limits: a statically
-//! linked and stripped program names no functions, so nothing is found in it. A file that is
-//! truncated in place while it is read ends us with SIGBUS, as it does the program that runs it.
+//! Reads `/proc` and ELF symbol tables; `allocators` selects the symbols. Limits: a static and
+//! stripped program names no functions, hence has no probes. A file truncated during reading ends
+//! the tool with SIGBUS, and the program that runs it too.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// A file's, if its file system tells mappings the same device.
+    /// Device number of a file, if its file system reports the same for mappings.
     pub fn of(metadata: &fs::Metadata) -> Self {
         let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         Self { device, inode: metadata.ino() }
@@ -46,7 +46,7 @@ impl FileId {
         (self.device, self.inode) == (mapping.device, mapping.inode)
     }
 
-    /// Its inode; the device that other calls tell for it may be another one.
+    /// Its inode; other calls may report another device.
     pub fn inode(&self) -> u64 {
         self.inode
     }
@@ -57,15 +57,15 @@ impl FileId {
 pub struct Executed {
     /// Which.
     pub id: FileId,
-    /// A path that leads to it, from any mount namespace.
+    /// A path to it, from any mount namespace.
     pub path: PathBuf,
     /// It is the process' program.
     pub is_program: bool,
-    /// Where its code lies.
+    /// Range of its code.
     pub text: TextRange,
 }
 
-/// The files that a process executes, of its memory map.
+/// Files executed by a process, from its memory map.
 pub fn executed(pid: u32, mappings: &Mappings) -> Vec<Executed> {
     let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     let mut files: Vec<Executed> = Vec::new();
@@ -76,7 +76,8 @@ pub fn executed(pid: u32, mappings: &Mappings) -> Vec<Executed> {
             file.text.end = file.text.end.max(mapping.end);
             continue;
         }
-        // Leads to the mapped file even where its path is gone or is another's in its mount namespace.
+        // A path to the mapped file, even if its own path is gone or leads to another file in its
+        // mount namespace.
         let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into();
         let text = TextRange { start: mapping.start, end: mapping.end };
         files.push(Executed { id, path, is_program: Path::new(&*mapping.path) == program, text });
@@ -91,13 +92,13 @@ pub fn own() -> Option<FileId> {
     mappings.find(here).map(|mapping| FileId { device: mapping.device, inode: mapping.inode })
 }
 
-/// Whether a file with these probes has an allocator, which maps memory for its store.
+/// Whether a file with these probes has an allocator, with mappings for its store.
 pub fn is_allocator(probes: &[Probe]) -> bool {
     let which = |probe: &Probe| (probe.cookie & function::MASK) as u32;
     probes.iter().any(|probe| !matches!(which(probe), function::MMAP | function::MUNMAP))
 }
 
-/// Where to probe a file; nothing where it has no allocation functions or is no ELF file.
+/// Places to probe in a file; none without allocation functions, or for another format than ELF.
 pub fn probes(path: &Path, is_program: bool) -> io::Result<Vec<Probe>> {
     // A device must not even be opened.
     if !fs::metadata(path)?.is_file() {

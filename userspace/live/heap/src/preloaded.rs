@@ -1,8 +1,8 @@
-//! The thread that reads what the preloaded recorder writes, and keeps its share of the budget.
+//! The thread that reads the preloaded recorder's records, and enforces its share of the budget.
 //!
-//! Beside `tracker`, which drives probes: nothing need be put into processes here, they bring the
-//! recorder with them. A call that is not recorded costs some nanoseconds that no pause could save;
-//! what a larger least size saves is decided by `duty`.
+//! The counterpart of `tracker`, which drives probes. Nothing need be put into processes, which
+//! bring the recorder themselves. An unrecorded call costs some nanoseconds that no pause could
+//! save; `probe_budget` decides the saving by a larger least size.
 
 use std::{
     collections::HashMap,
@@ -31,13 +31,13 @@ use locality_kernel::sys;
 /// measured on a virtual machine of 2026.
 const SMALL_PS: u64 = 5_000;
 
-/// What a record takes where it cannot be measured.
+/// Assumed time of a record, if unmeasurable.
 const GUESS_NS: u64 = 150;
 
-/// What the copy of a stack takes: 16 KiB that the thread has mostly not in its caches.
+/// Assumed time for the copy of a stack: 16 KiB, mostly outside of the thread's caches.
 const SITE_NS: u64 = 4_000;
 
-/// A program has loaded its libraries by this time, if it has a processor.
+/// Time by which a program with a processor has loaded its libraries.
 const LOADING_NS: u64 = 200_000_000;
 
 /// Calls that are measured in a batch, and batches, of which the fastest counts.
@@ -91,11 +91,11 @@ struct Reader<E> {
     /// CPU time of each process when it was met, and when last looked at.
     processes: HashMap<u32, (u64, u64)>,
     past_cpu_ns: u64,
-    /// Forks that may yet become other programs.
+    /// Forks that may still exec.
     forks: Vec<Fork>,
     /// Programs that traced processes began.
     execs: u64,
-    /// Processes that live, and when they began their last program.
+    /// Living processes, and the start of their last program.
     began: HashMap<u32, u64>,
     /// Nothing may be recorded for now.
     held: bool,
@@ -242,7 +242,7 @@ impl<E: From<Box<HeapSite>>> Reader<E> {
         let Some(recorder) = state.recorder() else { return };
         let (followed, small, lost) = (recorder.followed(), recorder.small(), recorder.lost());
         let mut recorded = recorder.recorded();
-        // Who began a moment ago may yet load it.
+        // A process that began a moment ago may still load the recorder.
         let since_ns = sys::monotonic_ns().saturating_sub(LOADING_NS);
         let loading = self.began.values().filter(|at_ns| **at_ns > since_ns).count() as u64;
         recorded.unrecorded = self.execs.saturating_sub(recorded.loaded + loading);
@@ -288,7 +288,7 @@ fn price() -> u64 {
     // SAFETY: plain allocation.
     let bare_ns = time(&|| std::hint::black_box(unsafe { libc::malloc(4096) }) as u64, false);
     TOKEN.store(0, Ordering::Relaxed);
-    // SAFETY: zeroed memory of that size, all of whose fields are atomics; it outlives its use below.
+    // SAFETY: zeroed memory of this size with atomic fields only; it outlives its use below.
     if record::meet(unsafe { &*shared }, &TOKEN, 0, std::process::id()).is_none() {
         return GUESS_NS;
     }

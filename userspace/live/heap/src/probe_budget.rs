@@ -15,27 +15,27 @@ pub struct Counted {
     pub calls: u64,
     /// Calls at stepped instructions.
     pub stepped: u64,
-    /// Calls that were followed to their return.
+    /// Calls followed to their return.
     pub followed: u64,
     /// Stacks that were copied.
     pub sites: u64,
 }
 
-/// What one of them costs here, in the thread that calls.
+/// Calibrated cost of one call in the calling thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prices {
     /// A call at an emulated instruction.
     pub call_ns: u64,
     /// A call at an instruction that is stepped over.
     pub stepped_ns: u64,
-    /// To follow it to its return and record it, on top.
+    /// Extra cost of following the call to its return and recording it.
     pub follow_ns: u64,
     /// To copy a stack, on top.
     pub site_ns: u64,
 }
 
 impl Counted {
-    /// What it cost.
+    /// Cost so far.
     pub fn cost_ns(&self, prices: &Prices) -> u64 {
         self.calls * prices.call_ns
             + self.stepped * prices.stepped_ns
@@ -43,7 +43,7 @@ impl Counted {
             + self.sites * prices.site_ns
     }
 
-    /// The part of it that a larger least size would save.
+    /// Part of the cost that a larger least size would save.
     fn followed_ns(&self, prices: &Prices) -> u64 {
         self.followed * prices.follow_ns + self.sites * prices.site_ns
     }
@@ -62,14 +62,14 @@ pub enum Decision {
     Resume,
 }
 
-/// What may be spent before the targets have used any CPU time, so that what a program allocates at
-/// its start is seen.
+/// Initial allowance, before the targets have used CPU time, to see allocations at a program's
+/// start.
 const CREDIT_NS: u64 = 5_000_000;
 
-/// What must be saved up for a burst to be worth its while.
+/// What must be saved up for a burst to pay.
 const BURST_NS: u64 = 4_000_000;
 
-/// Probes that were taken away stay away so long: putting them there costs us some milliseconds.
+/// Removed probes stay away for this long, because inserting them takes some milliseconds.
 const PAUSE_MIN_NS: u64 = 200_000_000;
 
 /// Largest least size.
@@ -122,7 +122,7 @@ impl Duty {
         self.paused_since_ns.is_some()
     }
 
-    /// Share of the targets' own CPU time in which the probes stood; 1 before there is any.
+    /// Share of the targets' own CPU time with probes in place; 1 at the start.
     pub fn watched(&self) -> f64 {
         let all = self.watched_ns + self.unwatched_ns;
         if all > 0.0 { self.watched_ns / all } else { 1.0 }
@@ -147,7 +147,7 @@ impl Duty {
         }
         let left_ns = self.allowed_ns(cpu_ns) - cost_ns as f64;
         if let Some(since_ns) = self.paused_since_ns {
-            // A burst lasts two looks at least: what those cost last time must be there.
+            // A burst lasts two looks at least: their last cost must be available.
             let burst_ns = (BURST_NS as f64).max(2.0 * self.burning * LOOKS.0.as_nanos() as f64);
             if now_ns.saturating_sub(since_ns) < PAUSE_MIN_NS || left_ns < burst_ns {
                 return Decision::Keep;
@@ -188,7 +188,7 @@ impl Duty {
             return LOOKS.1;
         }
         let left_ns = self.allowed_ns(cpu_ns) - self.before.1.cost_ns(&self.prices) as f64;
-        // Half way to where it ends, as the program may hurry.
+        // Half way to the expected end, since the program may get faster.
         Duration::from_nanos((left_ns / self.burning / 2.0).max(0.0) as u64).clamp(LOOKS.0, LOOKS.1)
     }
 }

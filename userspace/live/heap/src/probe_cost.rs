@@ -61,7 +61,7 @@ fn time(call: Priced, bytes: u64) -> u64 {
     (0..BATCHES).map(|_| batch()).min().unwrap_or(0)
 }
 
-/// Measures; says why where it cannot.
+/// Measures the costs, or returns the reason for a failure.
 pub(super) fn measure(heap: &Heap) -> (Prices, Option<String>) {
     let prices = try_measure(heap);
     let own = std::process::id();

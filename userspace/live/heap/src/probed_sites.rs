@@ -1,8 +1,8 @@
-//! Which bytes of which files the kernel has replaced by breakpoints for us: shadow windows execute
-//! what the file has there.
+//! Bytes of files replaced by breakpoints of the tool: shadow windows execute the file's bytes
+//! there.
 //!
-//! Said before the breakpoints are put there, and put there only when those who execute windows
-//! have heard it: a page of text that was read with a breakpoint in it would be kept.
+//! Announced before the insertion of breakpoints, which waits for the acknowledgement by the
+//! executors of windows: a page read with a breakpoint would be cached.
 
 use std::{
     collections::HashMap,
@@ -18,10 +18,10 @@ use locality_shadow::helper::{TextRange, What};
 use super::modules::FileId;
 use locality_kernel::uprobe::Probe;
 
-/// Longest wait for somebody to hear it; who hangs so long executes no windows.
+/// Longest wait for an acknowledgement; a hanging executor executes no windows.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Shared by who probes and who executes windows.
+/// Shared by the prober and the executor of windows.
 #[derive(Debug, Default)]
 pub struct Probed {
     /// Rises with each file.
@@ -43,18 +43,18 @@ impl Probed {
         }
     }
 
-    /// The newest version, where it is not the one that was heard last.
+    /// The newest version, if newer than the acknowledged one.
     pub fn news(&self) -> Option<u64> {
         let version = self.version.load(Ordering::Acquire);
         (version != self.heard.load(Ordering::Acquire)).then_some(version)
     }
 
-    /// Everybody who executes windows knows this version.
+    /// All executors of windows know this version.
     pub fn heard(&self, version: u64) {
         self.heard.store(version, Ordering::Release);
     }
 
-    /// Adds the bytes that lie in these ranges.
+    /// Adds the bytes within these ranges.
     pub fn add_to(&self, ranges: &mut Vec<TextRange>) {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = Vec::new();

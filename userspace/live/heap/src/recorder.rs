@@ -37,7 +37,7 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblocality_pr
 /// A record that was begun so long ago will not be finished.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Readings of both clocks that are kept.
+/// Readings of both clocks that are remembered.
 const READINGS: usize = 64;
 
 /// The two files of a trace.
@@ -49,13 +49,13 @@ pub struct Files {
 
 /// A new file in memory, closed by an exec.
 fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
-    // Since Linux 6.3 who wants to map it as code says so; older kernels refuse to be told.
+    // Since Linux 6.3 a file for executable mappings needs this flag; older kernels refuse it.
     let executable = 0x10;
     for flags in [libc::MFD_CLOEXEC | executable, libc::MFD_CLOEXEC] {
         // SAFETY: the name ends with a zero byte.
         let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
         if fd >= 0 {
-            // SAFETY: a new descriptor that nobody else owns.
+            // SAFETY: a new descriptor without another owner.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
@@ -87,7 +87,7 @@ fn without_limit<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 }
 
 impl Files {
-    /// Makes them. Before the command is forked, which then knows their numbers.
+    /// Makes them, before the fork of the command, which then knows their numbers.
     pub fn create() -> io::Result<Self> {
         without_limit(Self::make)
     }
@@ -134,15 +134,15 @@ impl Files {
 /// What became of the processes of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
-    /// Processes that were recorded, copies made by fork among them.
+    /// Recorded processes, copies by fork included.
     pub processes: u64,
-    /// Allocators of those that have their own, which were left alone.
+    /// Own allocators of processes that were left alone.
     pub foreign: Vec<String>,
     /// Processes that gave up reading the time, and were recorded no more.
     pub closed: u64,
     /// Programs that loaded the library.
     pub loaded: u64,
-    /// Programs that traced processes began and that did not load it.
+    /// Programs started by traced processes without loading the recorder.
     pub unrecorded: u64,
 }
 
@@ -152,7 +152,7 @@ pub struct Recorder {
     files: Files,
     map: MmapRaw,
     clock: Clock,
-    /// Process ids by number; 0 where nobody was found.
+    /// Process ids by number; 0 for an unknown process.
     pids: HashMap<u32, u32>,
     /// Who may have an unknown number.
     candidates: Vec<u32>,
@@ -160,7 +160,7 @@ pub struct Recorder {
     waits: [Option<(u64, u64)>; 2],
     /// How far each ring is read.
     until: [u64; 2],
-    /// Records that were lost on this side.
+    /// Records lost on this side.
     lost: u64,
 }
 
@@ -269,7 +269,7 @@ impl Recorder {
         self.next_stack().or_else(|| self.next_event())
     }
 
-    /// The place that is read next, if it was written, or if it will not be.
+    /// The next place to read, if written, or if it never will be.
     fn place(&mut self, ring: usize) -> Option<(u64, bool)> {
         let shared = self.shared();
         let (ends, places) = match ring {
@@ -388,7 +388,7 @@ impl Recorder {
             let born = above.into_iter().flat_map(children);
             found = born.chain(self.candidates.iter().copied()).find(has);
         }
-        // One that has ended is known by what it said itself.
+        // An ended process is known by its own record.
         let found = found.or((pid != 0).then_some(pid));
         self.pids.insert(number, found.unwrap_or(0));
         found

@@ -1,12 +1,11 @@
 //! The thread that drives the probes: finds the allocators of new processes and programs, reads the
 //! ring, keeps the budget.
 //!
-//! It may block (a grace period of the kernel, a process that holds its memory map), which is why
-//! nothing else runs in it; answers do not wait for it. A process is looked through when it is met,
-//! again soon after and then each second, because libraries come later. Probes stay through an
-//! exec, so a launched command, which is a copy of us before it, has those of our C library from
-//! its first instruction; what it allocates in a library that it alone has is missed for some
-//! milliseconds.
+//! The thread may block (a grace period of the kernel, a process with a locked memory map), so it
+//! does nothing else, and answers do not wait for it. A process is examined when met, again soon
+//! after and then each second, because libraries come later. Probes stay through an exec. A
+//! launched command, a copy of this process before its exec, has the C library's probes from its
+//! first instruction; allocations in its other libraries are missed for some milliseconds.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -49,13 +48,13 @@ const FIRST_SCAN_NS: u64 = 1_000_000;
 /// …up to this.
 const SCANS_NS: u64 = 1_000_000_000;
 
-/// A forked process that lives so long without running another program is taken for a copy that goes on.
+/// Age after which a forked process without an exec is taken for a copy that continues.
 pub(super) const SETTLE_NS: u64 = 20_000_000;
 
 /// Blocks of fewer bytes are taken for gone when the probes go: nobody will see their end.
 pub(super) const KEPT_BYTES: u64 = 64 << 10;
 
-/// Failures that are told.
+/// Failures that are reported.
 const FAILURES_MAX: usize = 8;
 
 /// What the command line decided.
@@ -118,11 +117,11 @@ pub fn start<E: From<Box<HeapSite>> + Send + 'static>(
 #[derive(Debug)]
 struct Process {
     links: HashMap<FileId, Link>,
-    /// Probes of the program that it will run, and its inode.
+    /// Probes of its future program, and the program's inode.
     ahead: Option<(u64, Link)>,
     /// It runs another program than at first.
     became: bool,
-    /// What it executed when it was looked through last.
+    /// Executed files at the last look.
     seen: copied_code::Seen,
     /// Probes could harm it.
     refused: bool,
@@ -142,9 +141,9 @@ struct Tracker<E> {
     cost_ns: Arc<AtomicU64>,
     events: async_mpsc::Sender<E>,
     processes: HashMap<u32, Process>,
-    /// Forks that may yet become other programs.
+    /// Forks that may still exec.
     forks: Vec<Fork>,
-    /// Where to probe the files that were met.
+    /// Places to probe in the met files.
     files: HashMap<FileId, Arc<[Probe]>>,
     /// CPU time of processes that ended.
     past_cpu_ns: u64,
@@ -156,8 +155,8 @@ struct Tracker<E> {
     held: bool,
 }
 
-/// Closes links, each in a thread of its own: it takes its breakpoints out at once and then waits
-/// for a grace period, so one after the other would be late.
+/// Closes links, each in a separate thread: closing removes breakpoints at once and then waits for
+/// a grace period, which would delay the next link.
 fn close(links: impl Iterator<Item = Link>) -> Vec<JoinHandle<()>> {
     links.map(|link| std::thread::spawn(move || drop(link))).collect()
 }
@@ -320,14 +319,14 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
     /// CPU time of the targets since they were met.
     fn cpu_ns(&mut self) -> u64 {
         let live = self.processes.iter_mut().map(|(pid, process)| {
-            // Of a process that ended, the last that was seen.
+            // The last known state of an ended process.
             process.cpu_ns.1 = sys::process_cpu_ns(*pid).unwrap_or(process.cpu_ns.1).max(process.cpu_ns.1);
             process.cpu_ns.1 - process.cpu_ns.0
         });
         live.sum::<u64>() + self.past_cpu_ns
     }
 
-    /// What the cost follows from; a system call for each, so no others.
+    /// Counters for the cost; each takes a system call, so only these.
     fn count(&self) -> Option<Counted> {
         let state = self.heap.lock();
         let of = |index: u32| Some(state.counter(index).ok()?.saturating_sub(self.before[index as usize]));
@@ -373,7 +372,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             return;
         }
         if status.state == 'T' {
-            // It allocates nothing, and what strace starts waits like this for its tracer.
+            // It allocates nothing, and a program started by strace waits like this for its tracer.
             return;
         }
         let Ok(mappings) = Mappings::read(pid) else { return };
@@ -393,7 +392,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             );
             return;
         }
-        // Before the probes of a library, where its code lies: what it maps is no block of the program.
+        // Before a library's probes, at its code: its mappings are no blocks of the program.
         let mut text = ProcessText::default();
         let mut allocators = text.allocators.iter_mut();
         for file in &files {
@@ -411,7 +410,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         {
             match files.iter().find(|file| file.id.inode() == inode) {
                 Some(file) => drop(process.links.insert(file.id, link)),
-                // It has not become that program yet; or it has become another.
+                // The exec is not done yet, or another one happened.
                 None if !process.became => process.ahead = Some((inode, link)),
                 None => drop(close(std::iter::once(link))),
             }
@@ -421,8 +420,8 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         }
     }
 
-    /// Takes the probes out of a process that somebody else traces: a probe's return is a system
-    /// call, and strace 6.1 ends by SIGSEGV where it counts one.
+    /// Removes the probes from a process with another tracer: a probe's return is a system call,
+    /// and strace 6.1 ends a program by SIGSEGV when counting it.
     fn leave(&mut self, pid: u32) {
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let links = std::mem::take(&mut process.links).into_values();
@@ -484,7 +483,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         if let Some(known) = self.files.get(&file.id) {
             return Arc::clone(known);
         }
-        // What vanished meanwhile is met again if it matters.
+        // Entries that vanished are met again when needed.
         let Ok(probes) = modules::probes(&file.path, file.is_program) else { return Arc::default() };
         tracing::debug!("{}: {probes:x?}", file.path.display());
         let probes: Arc<[Probe]> = probes.into();
@@ -559,7 +558,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
     }
 }
 
-/// Hands new sites to the assembler; those for which there is no room wait.
+/// Hands new sites to the recorder thread; the rest waits for room.
 pub(super) fn send_sites<E: From<Box<HeapSite>>>(heap: &Heap, events: &async_mpsc::Sender<E>) {
     let mut sites = heap.lock().take_sites().into_iter();
     while sites.len() > 0 {

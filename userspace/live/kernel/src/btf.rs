@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use btf_rs::{Backend, Btf, Type};
 use locality_common::config::KernelOffsets;
 
-/// Where the kernel publishes its types.
+/// Place of the kernel's published types.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The offsets for this kernel.

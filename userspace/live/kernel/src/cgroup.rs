@@ -17,7 +17,7 @@ use super::proc;
 /// A mounted cgroup2 hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
-    /// Where it is mounted.
+    /// Mount point of the hierarchy.
     at: PathBuf,
     /// Depth of the folder that is mounted there; 0 for the whole hierarchy.
     depth: u32,
@@ -35,7 +35,7 @@ pub fn target(path: &Path) -> Result<CgroupTarget> {
     target_in(path, &mounts(&mountinfo))
 }
 
-/// The processes in a cgroup and in those below it, as they are now; of a cgroup that is gone, none.
+/// The present processes in a cgroup and below; none for a removed cgroup.
 pub fn processes(path: &Path) -> Vec<u32> {
     let Ok(mountinfo) = fs::read("/proc/self/mountinfo") else { return Vec::new() };
     let Some(mount) = mounts(&mountinfo).into_iter().next() else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Signals that end the tool: Ctrl-C (SIGINT), SIGTERM and SIGHUP, at any moment, whatever it waits for.
+//! Signals that end the tool at any moment, in any wait: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
 //!
 //! The first of them ends a trace, and the report follows. One that comes later ends the tool
 //! without a report: at once where the profile is complete, within [`GRACE_S`] where it is still
@@ -7,7 +7,7 @@
 //! for a command) is no obstacle. Commands that never call [`listen`] have the default actions
 //! ([`by_default`]).
 //!
-//! Not here: how a trace ends (`control::session`).
+//! Not here: how a trace ends (`session` of the tracer).
 
 use std::{
     io,
@@ -28,7 +28,7 @@ mod stage {
     pub const TRACE: u8 = 0;
     /// The trace is ending.
     pub const CLOSING: u8 = 1;
-    /// Nobody wants the report any more; the file is being completed.
+    /// The report is not wanted any more; the file is being completed.
     pub const HURRY: u8 = 2;
     /// The file is complete, or there is none.
     pub const OVER: u8 = 3;
@@ -70,9 +70,9 @@ pub fn listen(profile: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Has the signals end this process, also where whoever started us ignores or blocks them, as
-/// shells do with Ctrl-C for what they start behind `&`. Not for a process that launches a command,
-/// which starts with what we were given.
+/// Makes the signals end this process, even if the parent ignores or blocks them, as shells do with
+/// Ctrl-C for jobs started with `&`. Not for a process that launches a command, which starts with
+/// the inherited state.
 pub fn by_default() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: no handler is installed, only the default restored.
@@ -83,7 +83,7 @@ pub fn by_default() {
 
 /// Whoever started us may have blocked it.
 fn unblock(signal: i32) {
-    // SAFETY: the set is live, and all its bytes may be zero before it is initialised.
+    // SAFETY: the set is live, and all its bytes may be zero before its initialisation.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
@@ -129,12 +129,12 @@ fn end(signal: i32) {
 /// What is said when a signal ends the tool; replaces what was to be said before.
 fn will_say(sentence: Option<String>) {
     let sentence = sentence.map_or(std::ptr::null_mut(), |text| Box::into_raw(Box::new(text)));
-    // The one before may be in use by a handler of this very moment, so it is not freed. There are
-    // three in a run.
+    // The former text may be in use by a handler at this moment, and is not freed. A run has three
+    // of them.
     SENTENCE.store(sentence, SeqCst);
 }
 
-/// The trace ends, whatever ended it; its profile is being completed.
+/// The trace has ended; its profile is being completed.
 pub fn closing() {
     STAGE.fetch_max(stage::CLOSING, SeqCst);
 }
@@ -173,7 +173,7 @@ pub fn means(command: i32) {
     COMMAND.store(command, SeqCst);
 }
 
-/// The command that prints the report of a profile, as one types it in a shell.
+/// The command that prints the report of a profile, in the form typed in a shell.
 pub fn command_that_prints(profile: &Path) -> String {
     format!("locality-bpf report {}", argument(profile))
 }

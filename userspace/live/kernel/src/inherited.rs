@@ -1,5 +1,5 @@
-//! What this process was given by whoever started it, read before anything of ours changes it, for
-//! the command that takes its place.
+//! State inherited by this process, read before the tool changes it, for the command that takes its
+//! place.
 //!
 //! Rust's runtime ignores `SIGPIPE` and opens closed standard descriptors, the tracer blocks
 //! `SIGCHLD` and raises its limits. So [`GIVEN`] is filled by the dynamic loader, ahead of `main`.
@@ -35,8 +35,8 @@ const OURS: [c_int; 6] =
 /// The state at the start of this process.
 static GIVEN: OnceLock<Inherited> = OnceLock::new();
 
-/// Runs ahead of `main` and of Rust's runtime. Then has this process work whatever it was given: it
-/// waits for children, and the signals that end it reach it, but for those that were pending.
+/// Runs before `main` and Rust's runtime. Then makes this process work with any inherited state:
+/// children can be waited for, and ending signals arrive, except pending ones.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static READ_EARLY: extern "C" fn() = {
@@ -44,7 +44,7 @@ static READ_EARLY: extern "C" fn() = {
         let given = given();
         let ours: u64 = OURS.into_iter().map(bit).sum();
         set_mask(Some(set_mask(None) & (!ours | given.pending)));
-        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD is not told how
+        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD does not learn how
         // children end.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
@@ -56,20 +56,20 @@ pub fn given() -> &'static Inherited {
     GIVEN.get_or_init(Inherited::read)
 }
 
-/// What `execve` keeps and something of ours, or `fork`, would change.
+/// State that `execve` preserves, and that the tool or `fork` would change.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
     /// Signals that are ignored.
     ignored: u64,
     /// Signals that are blocked.
     blocked: u64,
-    /// Signals that wait until they are no longer blocked.
+    /// Pending signals, blocked until unblocked.
     pending: u64,
     /// Standard descriptors that are closed.
     closed: [bool; 3],
     /// Soft and hard limits by `RLIMIT_…`; `None` where the kernel knows no such limit.
     limits: [Option<libc::rlimit>; LIMITS],
-    /// `ITIMER_…`, as it was at the start; `perl -e 'alarm 5; exec …'` sets one.
+    /// `ITIMER_…` at the start, as set by `perl -e 'alarm 5; exec …'`.
     timers: [libc::itimerval; TIMERS.len()],
     /// The signal at the parent's death (`PR_SET_PDEATHSIG`); 0: none.
     death_signal: c_int,
@@ -133,7 +133,7 @@ fn is_ignored(signal: c_int) -> bool {
     done == 0 && action[0] == libc::SIG_IGN
 }
 
-/// The blocked signals of this thread; sets them where a set is given.
+/// The blocked signals of this thread; sets them if a set is given.
 fn set_mask(mask: Option<u64>) -> u64 {
     let mut before = 0u64;
     let new = mask.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -155,8 +155,8 @@ fn limit(resource: u32) -> Option<libc::rlimit> {
     (unsafe { libc::getrlimit(resource, &mut limit) } == 0).then_some(limit)
 }
 
-/// Stops the timers that we were given once a command is launched: they are the command's, for
-/// which [`hand_over`] starts them anew.
+/// Stops the inherited timers after the launch of a command: they belong to the command, for which
+/// [`hand_over`] starts them anew.
 pub fn stop_timers() {
     let given = given();
     for (which, timer) in TIMERS.iter().zip(&given.timers) {
@@ -176,11 +176,11 @@ fn is_running(timer: &libc::itimerval) -> bool {
 
 /// Puts this process, a forked child that is about to become the command, in the state that we were given.
 ///
-/// Allocates nothing, and makes only calls that are allowed after `fork`.
+/// Allocates nothing, and makes only calls allowed after `fork`.
 pub fn hand_over() {
     let given = given();
-    // SAFETY: system calls whose pointers are live for each. None of them can harm what follows,
-    // and where one is refused the command has what we have.
+    // SAFETY: system calls with pointers live for each. None can harm the following ones; after a
+    // refusal the command has this process's state.
     unsafe {
         for (resource, wanted) in (0u32..).zip(&given.limits) {
             if let (Some(wanted), Some(now)) = (wanted, limit(resource))
@@ -213,8 +213,8 @@ pub fn hand_over() {
     }
 }
 
-/// The environment of a command: ours, in its order. Shells put the file that they start into `_`;
-/// where that names this program, it names the command's file.
+/// The environment of a command: the inherited one, in its order. Shells put the started file into
+/// `_`; if it names this program, the command's file takes its place.
 pub fn environment(file: &Path) -> Vec<CString> {
     let itself = env::current_exe().ok();
     let names_us =

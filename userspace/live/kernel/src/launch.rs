@@ -1,4 +1,4 @@
-//! Starts a command that waits, before its program is loaded, until everything is ready to trace it.
+//! Starts a command that waits, before its program is loaded, until the trace is ready.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -92,8 +92,7 @@ pub fn prepare(command: &[OsString], environment: &[CString]) -> io::Result<Laun
     fork(&words, environment)
 }
 
-/// Starts a command at once, after [`inherited::take_charge`]. Must be called while the process has
-/// one thread.
+/// Starts a command at once. Must be called while the process has one thread.
 pub fn start(words: &[CString], environment: &[CString]) -> io::Result<u32> {
     let launched = fork(words, environment)?;
     let pid = launched.pid;
@@ -105,7 +104,7 @@ fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
     inherited::stop_timers();
     // Both ends close on exec, so the parent reads the end of the stream when the program was loaded.
     let (ours, theirs) = UnixStream::pair()?;
-    // SAFETY: one thread, so the child may go on as a copy of this process.
+    // SAFETY: with one thread the child may continue as a copy of this process.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -128,7 +127,7 @@ fn run(command: &[CString], environment: &[CString], mut channel: UnixStream) ->
         // SAFETY: the lists end in null pointers, and their strings are live.
         unsafe { libc::execvpe(words[0], words.as_ptr(), environment.as_ptr()) };
         let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        // The parent reports it; if the parent is gone there is nobody to tell.
+        // The parent reports the error; without the parent nobody reads it.
         let _ = channel.write_all(&error.to_ne_bytes());
     }
     // SAFETY: ends the copy of the process without running our own exit handlers.
@@ -171,8 +170,8 @@ impl Started {
         }
     }
 
-    /// Waits for its end, where the trace ended first, and returns its wait status. Nothing traces
-    /// it any more.
+    /// Waits for its end after the end of the trace, and returns its wait status. The command is
+    /// not traced any more.
     pub fn wait(self) -> io::Result<i32> {
         if let Some(status) = self.status {
             return Ok(status);
@@ -202,7 +201,7 @@ impl Started {
     }
 }
 
-/// How a command ended, where a signal ended it, and what mends that where a limit was the reason.
+/// The end of a command by a signal, with the remedy if a limit was the reason.
 pub fn ended_by_signal(wait_status: i32) -> Option<String> {
     let signal = ExitStatus::from_raw(wait_status).signal()?;
     let (name, mend) = match signal {
@@ -238,7 +237,7 @@ pub fn exit_code(wait_status: i32) -> u8 {
     }
 }
 
-/// What ended a trace whose command ended.
+/// Cause of the end of a trace by its command.
 pub fn end_of_command(wait_status: i32) -> String {
     match ExitStatus::from_raw(wait_status).signal() {
         Some(signal) => format!("the command, which {} ended", signal_name(signal)),

@@ -30,12 +30,12 @@ pub fn data_caches() -> Vec<CacheLevel> {
     caches(Path::new(CACHES), false)
 }
 
-/// This machine's first-level instruction cache; `None` where it does not tell.
+/// This machine's first-level instruction cache; `None` if sysfs lacks it.
 pub fn instruction_cache() -> Option<CacheLevel> {
     caches(Path::new(CACHES), true).into_iter().next().filter(|cache| cache.level == 1)
 }
 
-/// Where sysfs describes them.
+/// Their place in sysfs.
 const CACHES: &str = "/sys/devices/system/cpu/cpu0/cache";
 
 /// Data and unified caches below a sysfs `cache` folder, or those of instructions alone, smallest
@@ -68,7 +68,7 @@ fn cache(index: &Path, instructions: bool) -> Option<CacheLevel> {
     })
 }
 
-/// The running kernel's release; nothing where it cannot be read.
+/// The running kernel's release; empty if unreadable.
 fn release() -> String {
     proc::text("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
@@ -76,8 +76,8 @@ fn release() -> String {
 /// The oldest kernel that the programs were run on (`cargo xtask kernels`).
 pub const OLDEST: (u32, u32) = (6, 1);
 
-/// Why a kernel cannot trace, by its release: it is older than any that was tried. `None` where the
-/// release is not understood.
+/// Why a kernel of this release cannot trace: older than any tried one. `None` for an unknown form
+/// of release.
 pub fn release_too_old(release: &str) -> Option<String> {
     let is_older = version(release).is_some_and(|version| version < OLDEST);
     is_older.then(|| {
@@ -91,8 +91,8 @@ pub fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Why the eBPF programs are not loaded on this kernel: older ones refuse them with words that
-/// nobody understands.
+/// Why the eBPF programs are not loaded on this kernel: older kernels refuse them with obscure
+/// words.
 pub fn too_old() -> Option<String> {
     let release = release();
     release_too_old(&release).map(|why| format!("Linux {} is {why}", release.trim()))
@@ -123,7 +123,7 @@ fn counts_all_traps(release: &str) -> bool {
 /// Whether we may trace at all; `windows` asks for shadow windows too.
 ///
 /// # Errors
-/// One sentence with what is missing and how to get it.
+/// One sentence with the missing rights and how to get them.
 pub fn check_rights(windows: bool) -> Result<()> {
     check_capabilities(sys::is_root(), Rights::own(), windows)?;
     if let Some(why) = too_old() {

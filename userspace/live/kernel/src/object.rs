@@ -1,4 +1,4 @@
-//! The eBPF object: loading it, its settings and its maps.
+//! The eBPF object: loading, settings and maps.
 
 use std::{
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, RawFd},
@@ -35,9 +35,9 @@ pub const SHA256: &str = env!("LOCALITY_OBJECT_SHA256");
 /// Which threads the kernel side measures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// The processes in the target map, and what they fork.
+    /// The processes in the target map, with their forks.
     Processes,
-    /// These cgroups and what lies below them.
+    /// These cgroups and all cgroups below.
     Cgroups(Vec<CgroupTarget>),
     /// Everyone in our pid namespace but us.
     All,
@@ -57,7 +57,7 @@ const HEAP_MAPS: [(&str, u32); 6] = [
 /// Programs that run at events.
 const AT_EVENTS: [&str; 3] = ["sample", "touch", "meter"];
 
-/// Programs that follow births and deaths, and their tracepoints.
+/// Programs of births and deaths, with their tracepoints.
 const AT_LIFECYCLE: [(&str, &str); 3] = [
     ("thread_fork", "sched_process_fork"),
     ("process_exec", "sched_process_exec"),
@@ -101,11 +101,11 @@ pub struct Object {
     lifecycle: Vec<RawTracePointLink>,
 }
 
-/// What follows allocations: its programs and maps, for the thread that drives them.
+/// Programs and maps that follow allocations, for the thread that drives them.
 pub struct HeapObject {
     /// The programs.
     pub programs: Arc<Programs>,
-    /// What they record.
+    /// Their records.
     pub ring: Ring,
     settings: Array<MapData, HeapSettings>,
     live: HashMap<MapData, LiveKey, LiveBlock>,
@@ -163,9 +163,9 @@ impl HeapObject {
         let _ = self.live.remove(&LiveKey { address, tgid: pid, reserved: 0 });
     }
 
-    /// The stack of a site was not kept: the next allocation there shall bring it again.
+    /// The stack of a site was not stored: the next allocation there shall bring it again.
     pub fn forget_site(&mut self, site: u64) {
-        // Absent where the kernel has forgotten it meanwhile.
+        // Absent if the kernel has forgotten the thread meanwhile.
         let _ = self.sites.remove(&site);
     }
 
@@ -174,14 +174,14 @@ impl HeapObject {
         sums(&self.counters)
     }
 
-    /// One of them.
+    /// An entry of the map.
     pub fn counter(&self, index: u32) -> Result<u64> {
         sum(&self.counters, index)
     }
 
     /// A process is gone.
     pub fn forget_process(&mut self, pid: u32) {
-        // Absent where its text was never found.
+        // Absent if its text was never found.
         let _ = self.text.remove(&pid);
     }
 }
@@ -208,9 +208,9 @@ struct CreateAttr {
     max_entries: u32,
 }
 
-/// Puts an array of events with room for all counters in the place of one that has room for the
-/// CPUs only, which is all that aya makes. No program is loaded yet; their instructions name the
-/// map by its descriptor, and that stays the same.
+/// Replaces an array of events for the CPUs, the only size that aya makes, by one with room for all
+/// counters. No program is loaded yet. Instructions name the map by its descriptor, which stays the
+/// same.
 fn widen(map: &MapData) -> std::io::Result<()> {
     let map_type = bpf_map_type::BPF_MAP_TYPE_PERF_EVENT_ARRAY as u32;
     let mut attr = CreateAttr { map_type, key_size: 4, value_size: 4, max_entries: 2 * COUNTED_MAX };
@@ -245,7 +245,7 @@ impl Object {
         Ok((object, ring))
     }
 
-    /// The same, and where `heap` says so what follows allocations, or why that cannot be.
+    /// The same, with programs that follow allocations if `heap` says so, or the reason why not.
     pub fn load_with(
         filter: &Filter,
         offsets: &KernelOffsets,
@@ -389,7 +389,7 @@ impl Object {
         let _ = self.held.remove(&tid);
     }
 
-    /// The newest stop that was asked for in this thread: sequence of its sample and signal.
+    /// The newest stop requested in this thread: sequence of its sample and signal.
     pub fn newest_stop(&self, tid: u32) -> Option<(u64, u32)> {
         self.held.get(&tid, 0).ok().map(|held| (held.sequence, held.signal))
     }
@@ -467,7 +467,7 @@ impl Object {
         sums(&self.counters)
     }
 
-    /// One of them.
+    /// An entry of the map.
     pub fn counter(&self, index: u32) -> Result<u64> {
         sum(&self.counters, index)
     }

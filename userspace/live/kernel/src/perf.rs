@@ -1,4 +1,4 @@
-//! perf events: what all have in common, meters and watchpoints (`perf_event_open(2)`).
+//! perf events (`perf_event_open(2)`): common code, meters and watchpoints.
 //!
 //! Each watchpoint is opened when armed and closed when it ends, rather than re-programmed: an
 //! event's remaining limit cannot be reset, only added to, and opening costs about what
@@ -11,7 +11,7 @@ use std::{
 
 use perf_event_open_sys::{bindings, ioctls, perf_event_open};
 
-/// An open perf event; dropping it disarms it.
+/// An open perf event; dropping disarms it.
 #[derive(Debug)]
 pub struct Event(OwnedFd);
 
@@ -34,7 +34,7 @@ pub(crate) fn open(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system call returned a new descriptor that nobody else owns.
+    // SAFETY: the system call returned a new descriptor without another owner.
     Ok(Event(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
@@ -75,8 +75,8 @@ impl Event {
         open(&mut attr, tid as i32, -1, starter)
     }
 
-    /// An event in a stopped thread that counts nothing. Others are opened in its group, enabled,
-    /// which they are once it is dropped.
+    /// A counting-nothing event in a stopped thread. Events opened enabled in its group begin when
+    /// it is dropped.
     ///
     /// To enable an event by itself, the kernel interrupts the processor on which its thread ran
     /// last and waits for the answer (`event_function_call` in kernel/events/core.c), 17 to 20 µs
@@ -90,11 +90,11 @@ impl Event {
         open(&mut attr, tid as i32, -1, None)
     }
 
-    /// An event in our own thread that counts nothing.
+    /// A counting-nothing event in this thread.
     ///
     /// While any per-thread event is open, the kernel keeps its scheduling hooks enabled; enabling
     /// them for the first one waits for an RCU grace period (`account_event` in
-    /// kernel/events/core.c), which took 5 to 13 ms here. Held open for the whole run, this event
+    /// kernel/events/core.c), which took 5 to 13 ms here. Open for the whole run, this event
     /// takes that wait out of the stops.
     #[doc(alias = "PERF_COUNT_SW_DUMMY")]
     pub fn keeper() -> io::Result<Self> {
@@ -117,7 +117,7 @@ impl Event {
         checked(unsafe { ioctls::SET_BPF(self.0.as_raw_fd(), program.as_raw_fd() as u32) })
     }
 
-    /// What it has counted; nothing when a pinned event could not be scheduled.
+    /// Its count; nothing if a pinned event could not be scheduled.
     pub fn count(&self) -> io::Result<u64> {
         let mut count = [0; 8];
         // SAFETY: the descriptor is open, and the destination live and of the size given.

@@ -20,13 +20,13 @@ pub struct Status {
     pub state: char,
     /// Thread group.
     pub tgid: u32,
-    /// Its parent's process id; 0 for those that the kernel started.
+    /// Its parent's process id; 0 for processes started by the kernel.
     pub parent: u32,
-    /// Who traces it, or 0.
+    /// Process id of its tracer, or 0.
     pub tracer: u32,
     /// Real user id.
     pub uid: u32,
-    /// Signals that it blocks, as a kernel set.
+    /// Blocked signals, as a kernel set.
     pub blocked: u64,
     /// Signals that the process catches.
     pub caught: u64,
@@ -106,7 +106,7 @@ pub fn parse_start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Whether a thread waits for something, and so has no processor.
+/// Whether a thread is waiting, hence without a processor.
 pub fn is_waiting(tid: u32) -> bool {
     text(format!("/proc/{tid}/stat")).is_ok_and(|stat| parse_is_waiting(&stat))
 }
@@ -181,7 +181,7 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// All processes that can be seen.
+/// All visible processes.
 pub fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -210,9 +210,9 @@ pub fn exists(tid: u32) -> bool {
     fs::metadata(format!("/proc/{tid}/stat")).is_ok()
 }
 
-/// Whether a process has a sanitizer that looks for leaks at its end, which fails under ptrace: its
-/// library is loaded, or the program is linked with AddressSanitizer, whose shadow memory lies
-/// where nothing else does.
+/// Whether a process has a sanitizer with a leak check at its end, which fails under ptrace: its
+/// library is loaded, or the program is linked with AddressSanitizer, whose shadow memory has a
+/// unique place.
 pub fn leak_checker(pid: u32) -> bool {
     fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| has_leak_checker(&String::from_utf8_lossy(&maps)))
 }
@@ -236,7 +236,7 @@ pub fn is_loading(pid: u32, ip: u64) -> bool {
         .is_some_and(|base| is_in_file_at(base, ip, &String::from_utf8_lossy(&read("maps"))))
 }
 
-/// Where the kernel mapped the interpreter of a program, if it has one (`AT_BASE`, getauxval(3)).
+/// Place of a program's interpreter in memory, if it has one (`AT_BASE`, getauxval(3)).
 pub fn loader_base(auxv: &[u8]) -> Option<u64> {
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
     let mut pairs =
@@ -252,7 +252,7 @@ pub fn is_in_file_at(base: u64, ip: u64, maps: &str) -> bool {
             let (start, end) = words.next()?.split_once('-')?;
             let number = |text| u64::from_str_radix(text, 16).ok();
             let is_here = (number(start)?..number(end)?).contains(&address);
-            // Behind permissions and offset: device and inode.
+            // After permissions and offset: device and inode.
             is_here.then(|| (words.nth(2), words.next()))
         })
     };

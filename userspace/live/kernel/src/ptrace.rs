@@ -1,7 +1,7 @@
 //! `ptrace(2)` and `waitpid(2)` as the freezer needs them. Every call must come from the thread that seized.
 //!
-//! The relation ends by itself when that thread ends: the kernel releases each tracee without interrupting it
-//! (`exit_ptrace`), which `PTRACE_DETACH` cannot do for a thread that is not stopped.
+//! The relation ends with this thread: the kernel releases each tracee without interrupting it
+//! (`exit_ptrace`), which `PTRACE_DETACH` cannot do for a running thread.
 
 use std::io;
 
@@ -24,10 +24,10 @@ fn request(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::
     }
 }
 
-/// Seizes a thread without stopping it. The threads that it creates are seized by the kernel and
-/// start stopped; its children are not, so that one may be debugged by the program itself.
+/// Seizes a thread without stopping it. The kernel seizes its new threads, which start stopped. Its
+/// children are not seized, so the program itself may debug a child.
 ///
-/// There is no `PTRACE_O_EXITKILL`: when we end, they run on.
+/// Without `PTRACE_O_EXITKILL`: at the end of the tool they run on.
 pub fn seize(tid: u32) -> io::Result<()> {
     let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEEXEC;
     request(libc::PTRACE_SEIZE, tid, 0, options as usize)
@@ -110,18 +110,17 @@ pub fn extended_state(tid: u32, bytes: usize, area: &mut Vec<u8>) -> io::Result<
 /// What `fxsave` writes, in bytes.
 const FXSAVE_BYTES: usize = 512;
 
-/// The next report of any thread that this OS thread traces or parents, without waiting.
+/// The next report of any tracee or child of this OS thread, without waiting.
 pub fn next_status() -> io::Result<Option<(u32, Status)>> {
     next_status_among(-1)
 }
 
-/// Whether there is one, which stays there. False where nobody can tell.
+/// Whether a report is pending, without taking it. False if unknown.
 pub fn has_status() -> bool {
-    // SAFETY: plain data, of which all zeroes are a value; the kernel leaves the process id 0 where
-    // there is none.
+    // SAFETY: plain data, valid as all zeroes; without a report the kernel leaves the process id 0.
     let mut found: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WSTOPPED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the destination is live; the call filled it, where it did not fail.
+    // SAFETY: the destination is live, and filled by a successful call.
     unsafe { libc::waitid(libc::P_ALL, 0, &mut found, options) == 0 && found.si_pid() != 0 }
 }
 

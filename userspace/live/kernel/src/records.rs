@@ -1,5 +1,5 @@
-//! Decodes ring-buffer bytes. The only module that reads kernel bytes; it never panics, and what it
-//! does not know it returns as [`Record::Unknown`].
+//! Decodes ring-buffer bytes. The only module that reads kernel bytes. Never panics; unknown bytes
+//! become [`Record::Unknown`].
 
 use locality_common::{
     heap::{HeapRecord, HeapSiteRecord},
@@ -25,7 +25,7 @@ pub enum Record {
     HeapSite(Box<HeapSiteRecord>, Vec<u8>),
     /// The clock met a target in the kernel.
     Kernel(Box<KernelRecord>, Vec<u8>),
-    /// A kind that this version does not know, or a record that is too short for its kind.
+    /// An unknown kind, or a record too short for its kind.
     Unknown(u32),
 }
 

@@ -1,4 +1,4 @@
-//! Capabilities that a trace needs (`capabilities(7)`), and what is lost without the others.
+//! Capabilities of a trace (`capabilities(7)`), and the loss without each.
 //!
 //! User ids say nothing: root in a container may lack any of them, and an image can give them to a user.
 //! Capabilities in a user namespace do not count for eBPF and perf events; see
@@ -13,11 +13,11 @@ pub struct Rights(pub u64);
 /// A capability by its number and its name.
 pub type Capability = (u32, &'static str);
 
-/// Without one of these no trace is possible.
+/// No trace is possible without one of these.
 pub const NEEDED: [Capability; 3] =
     [(Rights::BPF, "CAP_BPF"), (Rights::PERFMON, "CAP_PERFMON"), (Rights::SYS_PTRACE, "CAP_SYS_PTRACE")];
 
-/// Without one of these no shadow windows are possible: their process gives up its user id.
+/// No shadow windows are possible without one of these: their process gives up its user id.
 pub const NEEDED_BY_WINDOWS: [Capability; 2] =
     [(Rights::SETUID, "CAP_SETUID"), (Rights::SETGID, "CAP_SETGID")];
 
@@ -63,7 +63,7 @@ impl Rights {
     /// `CAP_CHECKPOINT_RESTORE`
     pub const CHECKPOINT_RESTORE: u32 = 40;
 
-    /// Those of this process; none where they cannot be read.
+    /// Capabilities of this process; none if unreadable.
     pub fn own() -> Self {
         let status = proc::text("/proc/self/status").unwrap_or_default();
         let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -79,19 +79,19 @@ impl Rights {
     pub fn has(self, capability: u32) -> bool {
         let includes = match capability {
             Self::PERFMON | Self::BPF | Self::CHECKPOINT_RESTORE => Self::SYS_ADMIN,
-            // For reading, one is as good as the other.
+            // Either is enough for reading.
             Self::DAC_READ_SEARCH => Self::DAC_OVERRIDE,
             itself => itself,
         };
         (self.0 >> capability | self.0 >> includes) & 1 == 1
     }
 
-    /// Names of those that are missing.
+    /// Names of the missing capabilities.
     pub fn lacking(self, of: &[Capability]) -> Vec<&'static str> {
         of.iter().filter(|(bit, _)| !self.has(*bit)).map(|(_, name)| *name).collect()
     }
 
-    /// One sentence for each wanted capability that is missing: what is lost.
+    /// For each missing capability, one sentence about the loss.
     pub fn losses(self) -> Vec<String> {
         let missing = WANTED.iter().filter(|((bit, _), _)| !self.has(*bit));
         missing.map(|((_, name), lost)| format!("Without {name}, {lost}.")).collect()

@@ -3,7 +3,7 @@
 //!
 //! [`discover`] reads the list of event sources and offers choices, best first; a choice is a set
 //! of events that together sample loads *and* stores, because loads alone would give a biased
-//! picture. [`open::open_best`] tries them on a CPU. What is absent is told with its reason, and
+//! picture. [`open::open_best`] tries them on a CPU. What is absent is reported with its reason, and
 //! nothing is simulated. Arm's SPE is only named: it writes its records to a buffer of its own,
 //! which is not built here.
 //!
@@ -16,7 +16,7 @@
 //! <https://github.com/torvalds/linux/blob/003c0414318a1829a1a5b195ad81e8a7960c3f5d/arch/x86/events/amd/ibs.c>).
 //! Since Linux 6.3 an overflow runs `perf_prepare_sample` before the program, which makes the field
 //! 0 when the PMU had no address, again only with that bit; without it the field is what the
-//! kernel's stack held (`bpf_overflow_handler`, `perf_sample_data_init`,
+//! kernel's stack contained (`bpf_overflow_handler`, `perf_sample_data_init`,
 //! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c>). So every attribute made
 //! here has the bit, the clock's too, and the program may read the field always: 0 is "no address".
 //!
@@ -78,7 +78,7 @@ impl fmt::Display for Kind {
 pub enum PeriodUnit {
     /// Retired loads.
     Loads,
-    /// Loads that the processor picked at random to time them: fewer than all.
+    /// Loads timed by the processor at random: fewer than all.
     PickedLoads,
     /// Retired stores.
     Stores,
@@ -90,10 +90,10 @@ pub enum PeriodUnit {
     Nanoseconds,
 }
 
-/// One event that can start samples.
+/// An event that can start samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its directory in [`EVENT_SOURCES`]; `software` for the clock.
     pub device: String,
@@ -105,7 +105,7 @@ pub struct Source {
     /// `precise_ip` to ask for; [`open::open`] asks for less when that is refused. 2 names the
     /// sampled instruction; 3 is not asked for, as it binds the event to one counter.
     pub precise_ip: u8,
-    /// The CPUs that have it; all when `None`.
+    /// The CPUs with the event; all if `None`.
     pub cpus: Option<Vec<u32>>,
     /// It can follow a thread; IBS could not before Linux 6.2.
     pub per_thread: bool,
@@ -117,7 +117,7 @@ pub struct Source {
     pub latency: bool,
     /// Samples carry a data source (`data_source`), if asked.
     pub data_source: bool,
-    /// What its period counts.
+    /// Unit of its period.
     pub period_unit: PeriodUnit,
     /// Periods must be a multiple of this.
     pub period_step: u64,
@@ -161,12 +161,12 @@ impl Source {
         }
     }
 
-    /// Whether that CPU has it.
+    /// Whether a CPU has the event.
     pub fn runs_on(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 
-    /// The next period that it takes, at least one step.
+    /// The next allowed period, at least one step.
     pub fn period(&self, wanted: u64) -> u64 {
         let step = self.period_step.max(1);
         wanted.max(1).checked_next_multiple_of(step).unwrap_or(wanted - wanted % step)
@@ -261,8 +261,8 @@ pub fn discover(devices: &Path, cpu: &Cpu) -> Offer {
     offer
 }
 
-/// PEBS of one kind of core: first the events that count every load and store, where they carry
-/// addresses, then those that the kernel names for memory, which time the loads they pick.
+/// PEBS of one kind of core: first the events that count every load and store, if they carry
+/// addresses, then the kernel's memory events, which time randomly picked loads.
 fn pebs(device: &Device, cpu: &Cpu) -> Result<Vec<Vec<Source>>, String> {
     let name = &device.name;
     // The kernel hides these where the processor, or the hypervisor, has no PEBS (`pebs_is_visible`).

@@ -12,7 +12,7 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the system call returned a new descriptor that nobody else owns.
+    // SAFETY: the system call returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -112,7 +112,7 @@ impl Waker {
     /// Makes it unreadable.
     pub fn clear(&self) {
         let mut count = 0u64;
-        // SAFETY: eight live bytes. Failing means that it was unreadable.
+        // SAFETY: eight live bytes. A failure means unreadable memory.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
@@ -138,7 +138,7 @@ fn sigchld_set() -> libc::sigset_t {
     set
 }
 
-/// Blocks `SIGCHLD` in this thread and those that it starts; call before the first thread is started.
+/// Blocks `SIGCHLD` in this thread and its later threads; call before the first thread is started.
 pub fn block_sigchld() -> io::Result<()> {
     // SAFETY: the set is live.
     match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &sigchld_set(), std::ptr::null_mut()) } {
@@ -186,15 +186,15 @@ pub fn capture_priority() -> i32 {
     CAPTURE_NOW.load(Ordering::Relaxed)
 }
 
-/// Raises the capture thread's priority so far that it and the window process go before threads of
-/// this real-time priority, which would otherwise keep it from resuming one of them. Whether that
-/// changed anything; the callers give it to the threads.
+/// Raises the capture thread's priority, to have it and the window process go before threads of
+/// this real-time priority, which would otherwise keep it from resuming them. Returns whether
+/// anything changed; the callers set the threads' priorities.
 pub fn outrank(priority: i32) -> bool {
     let wanted = (priority + 2).min(CAPTURE_MOST);
     priority > 0 && CAPTURE_NOW.fetch_max(wanted, Ordering::Relaxed) < wanted
 }
 
-/// Real-time priority of a thread; 0 for an ordinary one, for one of a deadline, and for one that is gone.
+/// Real-time priority of a thread; 0 for ordinary, deadline and ended threads.
 pub fn real_time_priority(tid: u32) -> i32 {
     let mut parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the destination is live.
@@ -204,17 +204,17 @@ pub fn real_time_priority(tid: u32) -> i32 {
     }
 }
 
-/// Gives this thread [`capture_priority`], so that it runs as soon as a target stops.
+/// Gives this thread [`capture_priority`], to run as soon as a target stops.
 pub fn make_thread_urgent() -> io::Result<()> {
     make_urgent(0, capture_priority())
 }
 
-/// Lets everything else go before this thread, until [`make_urgent`].
+/// Gives this thread the lowest priority, until [`make_urgent`].
 pub fn make_thread_idle() -> io::Result<()> {
     set_policy(0, libc::SCHED_IDLE, 0)
 }
 
-/// Whether a thread has the priority of [`make_thread_idle`]; so has one that is gone.
+/// Whether a thread has the priority of [`make_thread_idle`]; true for an ended thread.
 pub fn is_idle(tid: u32) -> bool {
     // SAFETY: a system call with plain arguments.
     let policy = unsafe { libc::sched_getscheduler(tid as libc::pid_t) };
@@ -237,7 +237,7 @@ pub fn this_thread() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// Number of the processor that this thread runs on.
+/// Number of this thread's processor.
 pub fn this_processor() -> u32 {
     // SAFETY: a call without arguments.
     unsafe { libc::sched_getcpu() as u32 }
@@ -254,9 +254,9 @@ impl std::fmt::Debug for Processors {
 }
 
 impl Processors {
-    /// Those that the calling thread may use.
+    /// Processors allowed for the calling thread.
     pub fn of_this_thread() -> io::Result<Self> {
-        // SAFETY: an all-zero set is a valid one; it is live and its size is given.
+        // SAFETY: an all-zero set is valid; the set is live and its size is given.
         unsafe {
             let mut set = std::mem::zeroed::<libc::cpu_set_t>();
             match libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) {
@@ -266,7 +266,7 @@ impl Processors {
         }
     }
 
-    /// All that a set holds, there or not.
+    /// All processors of a set, present or not.
     pub fn all() -> Self {
         // SAFETY: an all-zero set is a valid one, and the numbers lie within it.
         unsafe {
@@ -276,7 +276,7 @@ impl Processors {
         }
     }
 
-    /// One alone; an error beyond what a set holds.
+    /// A single processor; an error beyond the set's size.
     pub fn only(cpu: u32) -> io::Result<Self> {
         if cpu >= libc::CPU_SETSIZE as u32 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -289,13 +289,13 @@ impl Processors {
         }
     }
 
-    /// Whether one is among them.
+    /// Whether the set contains a processor.
     pub fn contains(&self, cpu: u32) -> bool {
         // SAFETY: the number lies within the set.
         cpu < libc::CPU_SETSIZE as u32 && unsafe { libc::CPU_ISSET(cpu as usize, &self.0) }
     }
 
-    /// All but one.
+    /// The set without one processor.
     pub fn without(&self, cpu: u32) -> Self {
         let mut others = self.clone();
         if cpu < libc::CPU_SETSIZE as u32 {
@@ -311,7 +311,7 @@ impl Processors {
         unsafe { libc::CPU_COUNT(&self.0) as u32 }
     }
 
-    /// Has a thread (0: this one) use these alone.
+    /// Restricts a thread (0: this one) to these processors.
     pub fn assign(&self, tid: u32) -> io::Result<()> {
         // SAFETY: the set is live and its size is given.
         match unsafe { libc::sched_setaffinity(tid as libc::pid_t, size_of_val(&self.0), &raw const self.0) }
@@ -332,13 +332,14 @@ pub fn make_ordinary(tid: u32) -> io::Result<()> {
     set_policy(tid, libc::SCHED_OTHER, 0)
 }
 
-/// Lets every other thread go before this one, or ends that. Without the right to it, nothing changes.
+/// Gives this thread a lower priority than all others, or ends that. Without the right, nothing
+/// changes.
 pub fn make_thread_patient(patient: bool) {
     renice(if patient { 19 } else { 0 });
 }
 
-/// Ends what [`make_thread_patient`] began, for another thread of ours. Without the right to it, or
-/// without such a thread, nothing changes.
+/// Ends the effect of [`make_thread_patient`] for another thread of the tool. Without the right or
+/// the thread, nothing changes.
 pub fn end_patience(tid: u32) {
     if tid != 0 {
         // SAFETY: a system call with plain arguments.
@@ -346,13 +347,13 @@ pub fn end_patience(tid: u32) {
     }
 }
 
-/// A tenth of the CPU for this thread, and those that it starts, where others want it too: what it
-/// does may take its time, but must come to an end on a machine that is busy for hours.
+/// A tenth of the CPU for this thread and its later threads under competition: the work may take
+/// long, but must end on a machine that is busy for hours.
 pub fn make_thread_modest() {
     renice(10);
 }
 
-/// For this thread. Without the right to it, nothing changes.
+/// For this thread. Without the right, nothing changes.
 fn renice(nice: i32) {
     // SAFETY: a system call with plain arguments.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
@@ -365,7 +366,7 @@ fn renice(nice: i32) {
 pub struct Hurry(i32);
 
 impl Hurry {
-    /// From now on; without the right to it, nothing changes.
+    /// From now on; without the right, nothing changes.
     pub fn begin() -> Self {
         // SAFETY: a system call with plain arguments, for this thread.
         let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
@@ -375,7 +376,7 @@ impl Hurry {
     }
 }
 
-/// Threads that run or could, this one included.
+/// Running and runnable threads, this one included.
 fn runnable() -> usize {
     let stat = std::fs::read("/proc/stat").unwrap_or_default();
     let stat = String::from_utf8_lossy(&stat);
@@ -390,7 +391,7 @@ fn niceness(others: usize, cpus: usize) -> i32 {
     -(rivals.max(1.0).ln() / 1.25_f64.ln()).round().min(20.0) as i32
 }
 
-/// Work in slices: whoever else wants the processor waits for one of them only.
+/// Work in slices: another thread waits for one slice only.
 #[derive(Debug)]
 pub struct Slices(std::cell::Cell<std::time::Instant>);
 
@@ -421,7 +422,7 @@ impl Drop for Hurry {
     }
 }
 
-/// Descriptors that a trace needs for itself, without any watchpoint.
+/// Descriptors of a trace without watchpoints.
 const FEWEST_DESCRIPTORS: u64 = 64;
 /// A hard limit below this is raised where we have the right to.
 const USUAL_DESCRIPTORS: u64 = 4096;
@@ -453,7 +454,7 @@ pub fn loosen_limits() -> u64 {
 /// Refuses a limit of open files with which no trace can be made.
 ///
 /// # Errors
-/// One sentence with the command that mends it.
+/// One sentence with the command that helps.
 pub fn check_descriptors(allowed: u64) -> io::Result<()> {
     if allowed >= FEWEST_DESCRIPTORS {
         return Ok(());

@@ -80,11 +80,11 @@ const _: () = {
 
 pub(super) fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
     let fd = call(command, attr)?;
-    // SAFETY: the call returned a new descriptor that nobody else owns.
+    // SAFETY: the call returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The system call. What the attribute points to must outlive it.
+/// The system call. Memory of the attribute's pointers must outlive it.
 pub(super) fn call<T>(command: bpf_cmd, attr: &mut T) -> io::Result<RawFd> {
     // SAFETY: the attribute is live and of the size given; what it points to outlives the call.
     let result =
@@ -92,7 +92,7 @@ pub(super) fn call<T>(command: bpf_cmd, attr: &mut T) -> io::Result<RawFd> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
 
-/// The loaded programs, in the shape that this kernel offers.
+/// The loaded programs, in the form offered by this kernel.
 #[derive(Debug)]
 pub enum Programs {
     /// One for both ends; Linux 6.13.
@@ -107,7 +107,7 @@ pub enum Programs {
 }
 
 impl Programs {
-    /// Loads them from an object whose maps exist already, by name.
+    /// Loads them from an object with existing maps, by name.
     pub fn load(object: &[u8], maps: &HashMap<String, RawFd>) -> Result<Self> {
         let mut object = aya_obj::Object::parse(object).context("the eBPF object is damaged")?;
         let named = object.maps.clone();
@@ -164,8 +164,8 @@ impl Programs {
         let both: Vec<Probe> = probes.iter().copied().filter(|probe| probe.followed).collect();
         let entry: Vec<Probe> = probes.iter().copied().filter(|probe| !probe.followed).collect();
         match self {
-            // A session's entry probe tells whether the return is wanted; those that never want it
-            // are the same.
+            // A session's entry probe decides whether the return is wanted; functions that never
+            // want it share one link.
             Self::Session(program) => {
                 Ok(Link(vec![link(program, BPF_TRACE_UPROBE_SESSION, 0, pid, &path, probes)?]))
             }
@@ -186,9 +186,9 @@ impl Programs {
 /// An instruction to probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Probe {
-    /// Where it stands in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// What the program learns of it (`locality_common::heap::function`).
+    /// Meaning for the program (`locality_common::heap::function`).
     pub cookie: u64,
     /// Whether the function's return is of interest; the return address then lies on top of the stack there.
     pub followed: bool,

@@ -1,4 +1,4 @@
-//! What the kernel's verifier said when it refused a program, in one sentence.
+//! The verifier's reason for refusing a program, in one sentence.
 
 use aya::programs::ProgramError;
 
@@ -23,7 +23,7 @@ pub fn refusal(program: &str, error: ProgramError) -> anyhow::Error {
     }
 }
 
-/// The same of a program that was loaded without aya, by what stands in the verifier's log.
+/// The same for a program loaded without aya, from the verifier's log.
 pub fn refusal_by_log(program: &str, log: &str, error: std::io::Error) -> anyhow::Error {
     match complaint(log) {
         Some(complaint) => Refused { program: program.to_owned(), complaint }.into(),

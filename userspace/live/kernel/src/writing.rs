@@ -15,10 +15,10 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use locality_units::parse::WrongUse;
 
-/// Whether a report can be written where it is wanted: now, and not when all is measured.
+/// Checks, before the measurement, that the report can be written.
 ///
 /// # Errors
-/// A place that cannot be written, or one of those that are taken.
+/// A place that cannot be written, or must not.
 pub fn check_report(report: &Path, taken: &[PathBuf]) -> Result<()> {
     keep_apart(report, taken)?;
     check(report)
@@ -92,10 +92,10 @@ pub fn to_file(file: &Path, page: &[u8], quiet: bool) -> Result<()> {
 }
 
 /// Writes a page to a file that only its owner can read: a new one in place of whatever file has the name.
-/// `owner` is the user and the group behind sudo. What is no file (a pipe) is written as by [`to_file`].
+/// `owner` is the user and the group who called sudo. What is no file (a pipe) is written as by [`to_file`].
 ///
 /// # Errors
-/// A place that cannot be written; what was there before stays.
+/// A place that cannot be written; the former content stays.
 pub fn to_private_file(file: &Path, page: &[u8], owner: Option<(u32, u32)>, quiet: bool) -> Result<()> {
     if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
         return to_file(file, page, quiet);
@@ -150,7 +150,7 @@ fn open_pipe(file: &Path, quiet: bool) -> io::Result<File> {
                 ));
             }
         }
-        // With a reader: to be opened again such that writing may wait, while this end stays open.
+        // With a reader: opened again for blocking writes while this end stays open.
         Ok(_) => {}
         Err(_) => return at_once,
     }

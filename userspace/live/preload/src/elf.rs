@@ -12,7 +12,7 @@ pub struct LinkMap {
     pub name: *const c_char,
     /// Dynamic section.
     pub dynamic: *const Dynamic,
-    /// The object behind it in the order of search.
+    /// The next object in the order of search.
     pub next: *const LinkMap,
 }
 
@@ -45,7 +45,7 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 const STT_FUNC: u8 = 2;
 const STT_GNU_IFUNC: u8 = 10;
-/// Of a version: not the default one of that name.
+/// Of a version, not the default one of the name.
 const HIDDEN: u16 = 0x8000;
 /// Longest chain that is followed.
 const CHAIN_MAX: u32 = 1 << 16;
@@ -57,7 +57,7 @@ const CHAIN_MAX: u32 = 1 << 16;
 unsafe fn is(a: *const u8, b: &[u8]) -> bool {
     let mut at = 0;
     while at < b.len() {
-        // SAFETY: no byte behind a zero byte is read, for it differs from `b`'s.
+        // SAFETY: no byte after a zero byte is read, for it differs from `b`'s.
         if b.get(at) != Some(unsafe { &*a.add(at) }) {
             return false;
         }
@@ -194,7 +194,7 @@ impl Tables {
         None
     }
 
-    /// The older table: the hash decides nothing that the name does not, so all symbols are looked at.
+    /// The older table: its hash adds nothing to the name, so all symbols are compared.
     unsafe fn by_hash(&self, name: &[u8]) -> Option<u64> {
         // SAFETY: its second word is the number of symbols.
         let symbols = unsafe { *self.hash.add(1) };

@@ -19,7 +19,7 @@ global_asm!(
     ".balign 64",
     ".hidden locality_front, locality_real",
     ".globl locality_front, locality_real",
-    // What every call looks at: the shared one, or nobody's.
+    // The state read by every call: the shared one, or the inactive one.
     "locality_front: .quad {nowhere}",
     // Where calls are handed on to: until the first call, to what finds out.
     "locality_real:",
@@ -112,7 +112,7 @@ global_asm!(
     ".cfi_restore rbp",
     "ret",
     ".cfi_endproc",
-    // What the compiler calls by these names, and would else be the C library's: seen by nobody but us.
+    // Functions that the compiler calls by these names, otherwise the C library's: not exported.
     ".hidden memset, memcpy, memcmp, bcmp, strlen",
     ".globl memset, memcpy, memcmp, bcmp, strlen",
     "memset:",
@@ -175,7 +175,7 @@ global_asm!(
     followed = sym followed,
 );
 
-/// What other libraries may have.
+/// Functions that other libraries may have.
 #[repr(C)]
 #[derive(Default)]
 pub struct Weak {
@@ -242,7 +242,7 @@ extern "C" fn leave() {
 extern "C" fn begin() {
     let weak = weak();
     let allocator = find();
-    // SAFETY: what the C library says of itself.
+    // SAFETY: the C library's own declaration.
     let front = unsafe { start::start(allocator, weak.environment, weak.auxiliary) };
     if let Some(front) = front {
         // SAFETY: an atomic of ours.
@@ -254,8 +254,8 @@ extern "C" fn begin() {
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// An allocation of `$size` bytes (an instruction sequence that leaves them in rax, or jumps to 9
-/// where they overflow).
+/// An allocation of `$size` bytes (instructions that leave the size in rax, or jump to 9 on
+/// overflow).
 macro_rules! allocation {
     ($name:ident, $place:literal, $($size:literal),+) => {
         /// Of the C library.
@@ -589,7 +589,7 @@ unsafe fn exec(at: usize, program: *const u8, arguments: Strings, variables: Str
 /// Of the C library.
 ///
 /// # Safety
-/// As there; so for those below.
+/// As above; so for the following ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const u8, arguments: Strings, variables: Strings) -> i32 {
     // SAFETY: the caller's promise.

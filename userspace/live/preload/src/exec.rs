@@ -2,7 +2,7 @@
 //!
 //! The tracer adds two at the end, the library's path to `LD_PRELOAD` among them. What is taken out
 //! leaves no hole that a program could fall into which looks for the kernel's auxiliary vector
-//! behind its environment: an entry of that vector that says nothing (`AT_IGNORE`) takes the place.
+//! after its environment: an entry of that vector that says nothing (`AT_IGNORE`) takes the place.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -11,7 +11,7 @@ use crate::start::{OURS, begins};
 
 /// Longest of our paths, with its end.
 pub const PATH_BYTES: usize = 64;
-/// A path that is kept, for the program may overwrite its environment.
+/// A stored path, for the program may overwrite its environment.
 pub struct Path([AtomicU8; PATH_BYTES]);
 
 /// The shared memory's file.
@@ -35,7 +35,7 @@ impl Path {
             .for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
     }
 
-    /// Its bytes, which end with a zero.
+    /// Its bytes, with a final zero.
     pub fn as_ptr(&self) -> *const u8 {
         (&raw const self.0).cast()
     }

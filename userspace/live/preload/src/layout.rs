@@ -16,9 +16,9 @@ pub const STACKS: usize = 64;
 pub const STACK_BYTES: usize = 16 << 10;
 /// Names of sites that are known at once; a power of two.
 pub const SITES: usize = 1 << 15;
-/// Where a site's name may lie behind its place.
+/// Longest distance of a site's name from its place.
 pub const SITE_PROBES: usize = 8;
-/// Counters of small allocations, so that few threads share one; a power of two.
+/// Counters of small allocations, enough to give few threads a common one; a power of two.
 pub const STRIPES: usize = 256;
 /// Processes that can be recorded in a trace.
 pub const PROCESSES: usize = 4096;
@@ -30,7 +30,7 @@ pub const OFF: u64 = i64::MAX as u64;
 pub struct Front {
     /// Smaller allocations are only counted.
     pub min_bytes: AtomicU64,
-    /// Blocks whose chunk is smaller are not told when they end.
+    /// Blocks with a smaller chunk are not reported at their end.
     pub free_min: AtomicU64,
     /// Explicit padding.
     pub reserved: [u64; 6],
@@ -61,13 +61,13 @@ pub struct Ends {
 pub struct Process {
     /// One of [`state`]; written last.
     pub state: AtomicU32,
-    /// Its id, where it could be asked for: not in a copy, which makes no system call.
+    /// Its id, if it could be asked for: not in a copy, which makes no system call.
     pub pid: AtomicU32,
-    /// Which process it is a copy of; its own number where it is none.
+    /// Number of the process that it copies; its own number for an original.
     pub parent: AtomicU32,
     /// Explicit padding.
     pub reserved: u32,
-    /// Where its number lies in its memory, on a page that is empty in a copy.
+    /// Place of its number in its memory, on a page that a fork wipes.
     pub token_at: AtomicU64,
     /// When it was met.
     pub since: AtomicU64,
@@ -81,7 +81,7 @@ pub mod state {
     pub const FREE: u32 = 0;
     /// It is recorded.
     pub const RECORDED: u32 = 1;
-    /// It has an allocator of its own, named in [`super::Process::why`].
+    /// It has its own allocator, named in [`super::Process::why`].
     pub const FOREIGN: u32 = 2;
     /// It is recorded no more, since it gave up reading the time.
     pub const CLOSED: u32 = 3;
@@ -96,9 +96,9 @@ pub struct Event {
     pub at: AtomicU64,
     /// First byte.
     pub address: AtomicU64,
-    /// Size as it was asked for; for `munmap` that which goes.
+    /// Requested size; for `munmap` the removed size.
     pub bytes: AtomicU64,
-    /// What was there before, which is gone, or 0.
+    /// The former block, now freed, or 0.
     pub old: AtomicU64,
     /// Name of the site, for an end 0.
     pub site: AtomicU64,
@@ -108,7 +108,7 @@ pub struct Event {
     pub kind: AtomicU64,
 }
 
-/// Packs what happened, by which function (`locality_common::heap`), in which process.
+/// Packs the kind of event, the function (`locality_common::heap`), and the process.
 pub const fn kind(event: u8, function: u8, process: u32) -> u64 {
     event as u64 | (function as u64) << 8 | (process as u64) << 32
 }
@@ -143,7 +143,7 @@ pub struct Stack {
     pub words: [AtomicU64; STACK_BYTES / 8],
 }
 
-/// All of it.
+/// The whole shared memory.
 #[repr(C, align(4096))]
 pub struct Shared {
     /// [`MAGIC`].
@@ -174,7 +174,7 @@ pub struct Shared {
 
 /// What the tracer calls the variable by which a process finds the shared memory.
 pub const VARIABLE: &str = "LOCALITY_HEAP=";
-/// A second one, so that both can be taken out again without moving what lies behind the environment.
+/// A second variable, so that both can be removed without moving the data after the environment.
 pub const FILLER: &str = "LOCALITY_HEAP_END=";
 
 const _: () = {

@@ -27,8 +27,8 @@ pub mod sys;
 #[cfg(feature = "recorder")]
 mod entry;
 
-/// Nothing here panics: no index, no arithmetic that is checked, no allocation. The compiler wants
-/// the function all the same.
+/// Nothing here panics: no index, no checked arithmetic, no allocation. The compiler requires the
+/// function all the same.
 #[cfg(all(feature = "recorder", not(test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,7 +1,7 @@
 //! What is written of a call: names of sites, events, stacks.
 //!
 //! An event takes its place in the ring by one exchange and is read when its sequence number is
-//! there, so that no state of a thread is left behind wherever a signal interrupts it. The order of
+//! there, so that no state of a thread remains wherever a signal interrupts it. The order of
 //! the ring is that of the blocks: an end is written before the allocator can give the address away
 //! again, a beginning before anybody could end it.
 
@@ -29,7 +29,7 @@ pub static NOWHERE: Front = Front {
 pub static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
 /// A page of its own with this process' number plus one; a copy made by fork finds 0.
 pub static TOKEN: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-/// The number of which that page is the copy-proof version: of a parent, in its copy.
+/// The number stored on the wiped page: of a parent, in its copy.
 pub static LAST: AtomicU64 = AtomicU64::new(0);
 /// The program's text: words of the stack that point into it name a site.
 pub static TEXT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
@@ -48,13 +48,13 @@ pub struct Frame {
     pub arguments: [u64; 6],
     /// rbx, r12, r13, r14, r15, rbp.
     pub kept: [u64; 6],
-    /// The return address; the caller's stack begins behind it.
+    /// The return address; the caller's stack begins after it.
     pub back: u64,
 }
 
 /// Bits of the stack pointer that go into a site's name, as `locality_common::heap::site` has it.
 const DEPTH_MASK: u64 = 0xffff;
-/// Words of the stack that are looked at for it.
+/// Words of the stack to examine.
 const SITE_WORDS: u64 = 64;
 
 /// One step of a multiplicative hash with a rotation.
@@ -62,7 +62,7 @@ const fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// Who calls, and from where.
+/// The caller, and the place of the call.
 struct Call<'a> {
     shared: &'a Shared,
     process: u32,
@@ -184,7 +184,7 @@ fn is_new(sites: &[AtomicU64; SITES], name: u64) -> bool {
         if known == 0 {
             match place.compare_exchange(0, name, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
-                // Another thread told of it.
+                // Another thread reported it.
                 Err(now) if now == name => return false,
                 Err(_) => {}
             }
@@ -204,7 +204,7 @@ pub fn forget(sites: &[AtomicU64; SITES], name: u64) {
     }
 }
 
-/// This process' number; a copy made by fork takes one here.
+/// This process's number; a copy by fork takes one here.
 fn process(shared: &Shared) -> Option<u32> {
     // SAFETY: set before the shared memory is, and never unmapped.
     let token = unsafe { TOKEN.load(Ordering::Relaxed).as_ref() }?;
@@ -215,7 +215,7 @@ fn process(shared: &Shared) -> Option<u32> {
     ((number as usize) < PROCESSES).then_some(number as u32)
 }
 
-/// Takes a number for this process, and says so.
+/// Takes and reports a number for this process.
 pub fn meet(shared: &Shared, token: &AtomicU64, parent: u32, pid: u32) -> Option<u64> {
     let number = shared.processes_met.fetch_add(1, Ordering::Relaxed);
     if let Err(known) = token.compare_exchange(0, number + 1, Ordering::Relaxed, Ordering::Relaxed) {
@@ -265,7 +265,7 @@ unsafe fn hand_on(real: u64, which: usize, arguments: &[u64; 6]) -> u64 {
     if which == place::POSIX_MEMALIGN { result & 0xffff_ffff } else { result }
 }
 
-/// An allocation that may be recorded: carries it out, and returns what it returned.
+/// An allocation that may be recorded: carries it out, and returns its result.
 ///
 /// # Safety
 /// Called by the assembly, with the registers of a call of the function of the place `which`, and
@@ -283,7 +283,7 @@ pub unsafe fn followed(frame: &Frame, which: usize, real: &Real) -> u64 {
     // SAFETY: the caller's promise.
     let result = unsafe { hand_on(real, which, arguments) };
     let address = match which {
-        // SAFETY: where it succeeds, it has written there.
+        // SAFETY: on success, the function has written there.
         place::POSIX_MEMALIGN if result == 0 => unsafe { (arguments[0] as *const u64).read_volatile() },
         place::POSIX_MEMALIGN => 0,
         place::MMAP | place::MMAP64 if result > u64::MAX - 4096 => 0,
@@ -292,7 +292,7 @@ pub unsafe fn followed(frame: &Frame, which: usize, real: &Real) -> u64 {
     let by = kind_of(which);
     if address == 0 {
         call.shared.failed.fetch_add(1, Ordering::Relaxed);
-        // The old block stands where there was no room, and is gone where nothing was asked for.
+        // The old block stays if memory was short, and is gone if size 0 was requested.
         if old != 0 && bytes == 0 {
             call.event((FREED, KINDS[place::FREE]), call.called, (old, 0), 0, 0);
         }

@@ -1,6 +1,6 @@
-//! Which functions calls are handed on to: those that would have been called without us.
+//! The functions that receive calls: those called in a process without the recorder.
 //!
-//! The next definition behind ours in the dynamic linker's order of search, as `dlsym(RTLD_NEXT)`
+//! The next definition after ours in the dynamic linker's order of search, as `dlsym(RTLD_NEXT)`
 //! has it, for each name.
 
 use core::ffi::c_int;
@@ -71,18 +71,19 @@ pub struct Debug {
 /// Objects that are looked at, at most.
 const OBJECTS_MAX: usize = 4096;
 
-/// Who allocates in this process.
+/// The allocator of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocator<'a> {
     /// The C library.
     C,
     /// Another one, in the file of this name (empty: the program itself).
     Other(&'a [u8]),
-    /// Nobody that could be found.
+    /// None found.
     Nobody,
 }
 
-/// Fills `to` and says who allocates. `own` is our dynamic section; `missing` stands for what nobody defines.
+/// Fills `to` and returns the allocator. `own` is the recorder's dynamic section; `missing` stands
+/// for undefined functions.
 ///
 /// # Safety
 /// `debug` is the dynamic linker's, and no object is being unloaded.
@@ -94,7 +95,7 @@ pub unsafe fn resolve<'a>(
 ) -> Allocator<'a> {
     let mut found = [0u64; FUNCTIONS];
     let mut allocator = Allocator::Nobody;
-    // Behind us: without us in the list, everybody is.
+    // After us: without us in the list, everybody is.
     let mut behind = !debug.is_null() && {
         // SAFETY: the caller's promise.
         unsafe { !is_listed((*debug).objects, own) }

@@ -16,9 +16,9 @@ use crate::exec::{LIBRARY, PATH_BYTES, RING};
 use crate::layout::{FILLER, VARIABLE};
 use crate::sys;
 
-/// More variables than this, ours among them, are not handled.
+/// More variables than this, the recorder's included, are not handled.
 pub const VARIABLES_MAX: usize = 512;
-/// Bytes for an `LD_PRELOAD` of the program's own with ours behind it.
+/// Bytes for an `LD_PRELOAD` of the program's own with ours after it.
 const PRELOAD_BYTES: usize = 1024;
 /// Interpreters of interpreters are followed so far.
 const SCRIPTS_MAX: usize = 4;
@@ -30,17 +30,17 @@ const SANITIZERS: [&[u8]; 6] =
 /// What translators' names begin with.
 const TRANSLATORS: [&[u8]; 6] = [b"valgrind", b"qemu-", b"wine", b"box64", b"drrun", b"pin-"];
 
-/// A seccomp filter stands, which may allow nothing of this.
+/// A seccomp filter is active, which may forbid these calls.
 pub static CONFINED: AtomicBool = AtomicBool::new(false);
 
-/// Room for the environment of a program that is started; on the stack of who starts it.
+/// Room for a started program's environment, on the caller's stack.
 pub struct Room {
     variables: [MaybeUninit<*const u8>; VARIABLES_MAX],
     preload: [u8; PRELOAD_BYTES],
     ours: [u8; 2 * PATH_BYTES + 32],
 }
 
-/// Appends bytes at a place; `None` where they do not fit.
+/// Appends bytes at a place; `None` without room.
 fn put(to: &mut [u8], at: &mut usize, bytes: impl Iterator<Item = u8>) -> Option<()> {
     for byte in bytes {
         *to.get_mut(*at)? = byte;
@@ -61,7 +61,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// An environment with our variables behind its own; `None` where there is no room.
+    /// An environment with our variables after its own; `None` without room.
     ///
     /// # Safety
     /// An array of strings that ends with a null pointer.
@@ -203,7 +203,7 @@ fn of_file(fd: i64, interpreter: &mut [u8; 256]) -> Option<Kind> {
     of_elf(fd, start).map(|()| Kind::Eligible)
 }
 
-/// Some where it is a program that may be recorded.
+/// `Some` for a program that may be recorded.
 fn of_elf(fd: i64, start: &[u8]) -> Option<()> {
     const PT_LOAD: u64 = 1;
     const PT_DYNAMIC: u64 = 2;
@@ -237,7 +237,7 @@ fn of_elf(fd: i64, start: &[u8]) -> Option<()> {
     let (offset, bytes) = dynamic.filter(|_| linked)?;
     let mut entries = [0u8; 2048];
     let n = sys::read_at(fd, &mut entries, offset);
-    // One that does not fit is not known.
+    // A value that does not fit is unknown.
     let entries = entries.get(..n.min(usize::try_from(bytes).ok()?))?;
     let pairs = || {
         entries.chunks_exact(16).map_while(|entry| match (number(entry, 0, 8), number(entry, 8, 8)) {

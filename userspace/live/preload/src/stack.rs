@@ -1,4 +1,4 @@
-//! How far a thread's stack reaches, so that a copy of it touches nothing that is not there.
+//! Extent of a thread's stack, to copy only present memory.
 //!
 //! No system call may be made, and no fault survived, so only what is certain counts: the page of
 //! the stack pointer; the first thread's stack up to the strings of its environment; and a thread's
@@ -16,13 +16,13 @@ const FIRST_MAX: u64 = 16 << 20;
 /// 0x690 in 2.31 to 2.41.
 const DESCRIPTOR: (u64, u64) = (0x600, 0x7c0);
 
-/// The first thread's stack reaches so far at least; 0 where nobody knows.
+/// Least extent of the first thread's stack; 0 if unknown.
 pub static FIRST_END: AtomicU64 = AtomicU64::new(0);
-/// Where the descriptor tells of the stack, once it was found.
+/// Place of the stack's bounds in the descriptor, once found.
 static FOUND_AT: AtomicU64 = AtomicU64::new(0);
 
-/// Says where a string of the environment lies: above everything on the first thread's stack, where
-/// the kernel put it, unless somebody has moved it. Called on that stack.
+/// Gives the place of a string of the environment: above everything on the first thread's stack,
+/// where the kernel put it, unless moved. Called on that stack.
 pub fn learn_first(string: u64) {
     let here = &raw const string as u64;
     if string > here && string - here < FIRST_MAX {
@@ -42,7 +42,7 @@ pub fn end(rsp: u64) -> u64 {
     // SAFETY: by the ABI the first word of a thread's block is its own address; an allocator of
     // glibc reads its neighbours at each call.
     unsafe { asm!("mov {}, fs:[0]", out(reg) descriptor, options(nostack, readonly, preserves_flags)) };
-    // Within one page, for what lies behind the descriptor of another library need not be there.
+    // Within one page, because memory after another library's descriptor need not be present.
     if rsp >= descriptor || !descriptor.is_multiple_of(64) || descriptor % PAGE + DESCRIPTOR.1 + 24 > PAGE {
         return page_end;
     }
@@ -67,8 +67,8 @@ pub fn end(rsp: u64) -> u64 {
     page_end
 }
 
-/// Whether these are the block, its size and its guard of a thread whose descriptor lies at the
-/// block's end and whose stack holds `rsp`.
+/// Whether these are the block, its size and its guard of a thread with its descriptor at the
+/// block's end and a stack around `rsp`.
 fn is_stack(descriptor: u64, rsp: u64, block: u64, size: u64, guard: u64) -> bool {
     let end = block.wrapping_add(size);
     (block | size | guard).is_multiple_of(PAGE)

@@ -36,14 +36,15 @@ struct Header {
 /// # Safety
 /// It ends with a zero byte.
 pub unsafe fn begins(text: *const u8, with: &[u8]) -> bool {
-    // SAFETY: no byte behind a zero byte is read, for it differs from `with`'s.
+    // SAFETY: no byte after a zero byte is read, for it differs from `with`'s.
     with.iter().enumerate().all(|(at, byte)| unsafe { *text.add(at) } == *byte)
 }
 
-/// Sets all up; the counters that calls look at from here on, where the process is recorded.
+/// Sets everything up; returns the counters for all later calls, if the process is recorded.
 ///
 /// # Safety
-/// `environment` is 0 or where the C library keeps its environment, `auxiliary` 0 or its `getauxval`.
+/// `environment` is 0 or the C library's pointer to its environment, `auxiliary` 0 or its
+/// `getauxval`.
 pub unsafe fn start(allocator: Allocator<'_>, environment: u64, auxiliary: u64) -> Option<*const Front> {
     let environment = environment as *mut *mut *mut u8;
     // SAFETY: the caller's promise.
@@ -91,7 +92,7 @@ pub unsafe fn start(allocator: Allocator<'_>, environment: u64, auxiliary: u64) 
         return None;
     }
     stack::learn_first(string);
-    // SAFETY: `getauxval`, and the headers that it leads to.
+    // SAFETY: `getauxval`, and the headers at its addresses.
     unsafe { learn_text(auxiliary) };
     record::TOKEN.store(core::ptr::from_ref(token).cast_mut(), Ordering::Release);
     record::SHARED.store(core::ptr::from_ref(shared).cast_mut(), Ordering::Release);

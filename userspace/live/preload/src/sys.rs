@@ -64,6 +64,6 @@ pub fn close(fd: i64) {
 /// The time stamp counter.
 #[inline(always)]
 pub fn time() -> u64 {
-    // SAFETY: where a process may not read it, nothing is recorded (`record::leave`).
+    // SAFETY: in a process that may not read the counter, nothing is recorded (`record::leave`).
     unsafe { core::arch::x86_64::_rdtsc() }
 }

@@ -1,13 +1,13 @@
-//! Several tracks of one sample become one rate.
+//! Combines several tracks of one sample to one rate.
 
 use crate::types::{Estimate, Source};
 
-/// The least uncertainty of any rate, and what is added to every one.
+/// Least uncertainty of a rate, and the amount added to every uncertainty.
 const FLOOR: f64 = 0.03;
 /// Relative difference up to which two sources agree, beside their own errors.
 const AGREEMENT: f64 = 0.1;
 
-/// What one track says.
+/// Result of one track.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Candidate {
     /// Accesses per nanosecond.
@@ -17,7 +17,8 @@ pub(crate) struct Candidate {
     /// Intervals that agree.
     pub intervals: u32,
     pub is_word: bool,
-    /// A register with a constant stride whose worth this window or several agreeing ones told.
+    /// A register with a constant stride, whose accesses per step this window or several agreeing
+    /// windows show.
     pub is_affine: bool,
 }
 
@@ -36,7 +37,8 @@ pub(crate) fn combine(candidates: &[Candidate]) -> Option<(Estimate, Source)> {
     let total: f64 = inside.iter().map(|c| weight(c)).sum();
     let mean = inside.iter().map(|c| weight(c) * c.rate.ln()).sum::<f64>() / total;
     let source = source(&inside)?;
-    // Tracks of one sample share its intervals' noise, so they do not average out.
+    // Tracks of one sample share the noise of its intervals, so averaging does not reduce the
+    // noise.
     let best = inside.iter().map(|c| c.sigma).fold(f64::INFINITY, f64::min);
     let spread =
         (inside.iter().map(|c| weight(c) * (c.rate.ln() - mean).powi(2)).sum::<f64>() / total).sqrt();

@@ -1,7 +1,7 @@
 //! The processor that the timing model schedules for.
 
-/// What the timing model asks of a processor. All counts are averages over code that does nothing
-/// else; an implausible one is replaced by the [default](Machine::default)'s
+/// Properties of a processor for the timing model. Counts are averages over code of one kind of
+/// instruction. An implausible count is replaced by the [default](Machine::default)'s
 /// ([`Machine::plausible`]).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
@@ -23,17 +23,16 @@ pub struct Machine {
     pub floats: f64,
     /// Cycles from a load's address to its value, in the first-level cache.
     pub load: f64,
-    /// Cycles from a value that is stored to a load of it that comes right behind and forms the
-    /// address from the same registers, not written meanwhile: some processors rename such a word
-    /// as a register.
+    /// Cycles from a stored value to a load right after, with an address of the same, unwritten
+    /// registers: some processors rename such a word as a register.
     pub forward: f64,
-    /// The same of a load whose address is computed anew.
+    /// The same for a load with a newly computed address.
     pub forward_anew: f64,
     /// Cycles of an addition of floating point.
     pub add: f64,
     /// Cycles of a multiplication of floating point.
     pub multiply: f64,
-    /// Cycles for which `pause` holds a thread up: loops that wait do little else.
+    /// Cycles of a `pause`: waiting loops do little else.
     pub pause: f64,
     /// The same of `rdtsc`.
     pub timestamp: f64,
@@ -50,11 +49,11 @@ pub struct Machine {
 pub struct Level {
     /// Footprint in lines of 64 bytes from which on lines come from here: the size of the cache before.
     pub from: f64,
-    /// Cycles that a line takes longer than one in the first-level cache, if nothing foresees it.
+    /// Cycles of a line beyond one in the first-level cache, without prefetching.
     pub latency: f64,
-    /// Cycles between two lines that follow one another.
+    /// Cycles between two consecutive lines.
     pub between: f64,
-    /// The same of lines that are stored to, which come and go back.
+    /// The same for stored lines, which come and go back.
     pub stored: f64,
 }
 
@@ -90,8 +89,8 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// With the default's value in place of each that no processor has, so that a measurement that
-    /// went wrong does little harm.
+    /// Replaces each implausible number by the default's, to limit the damage of a failed
+    /// measurement.
     #[must_use]
     pub fn plausible(self) -> Self {
         let default = Self::default();

@@ -1,11 +1,11 @@
 //! How long a window takes on a processor of today: a list schedule of its instructions.
 //!
-//! An instruction starts when its inputs are there, so many in a cycle, not before all but some
-//! hundred instructions ahead of it are done; behind a branch that the predictor does not foresee,
-//! the next ones wait. A line that the window touches for the first time costs what the program's
-//! footprint says, and one that it stores to comes and goes back. Clock, widths, the latencies of
-//! loads and of floating point, and what memory costs are those of a [`Machine`]; other latencies
-//! are round numbers that server processors share.
+//! An instruction starts when its inputs are ready, within the issue width, and when all but the
+//! last hundreds of instructions before it are done. After a mispredicted branch the next
+//! instructions wait. A line touched for the first time in the window costs what the program's
+//! footprint says; a stored line comes and goes back. Clock, widths, latencies of loads and
+//! floating point, and costs of memory are those of a [`Machine`]. Other latencies are round
+//! numbers common to server processors.
 //!
 //! [`Processor`] tells a window's duration for its rate. [`Replay`] tells the cycles of each
 //! instruction, with all limits or with one removed. `trace` makes a window ready once, `schedule`
@@ -29,7 +29,7 @@ use self::trace::{Counts, Trace};
 use crate::core_limits::Machine;
 use crate::types::WindowView;
 
-/// A processor, with what is known of one program.
+/// A processor, with the knowledge about one program.
 #[derive(Debug, Clone)]
 pub(crate) struct Processor {
     machine: Machine,
@@ -41,7 +41,7 @@ pub(crate) struct Processor {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Duration {
     pub ns: f64,
-    /// Share of it, 0 to 1, in which it may have waited for lines that no prefetcher foresees.
+    /// Share of the time, 0 to 1, of possible waits for lines without prefetching.
     pub waiting: f64,
 }
 
@@ -59,7 +59,7 @@ impl Processor {
     /// How long a window takes.
     pub fn run(&mut self, window: &WindowView<'_>) -> Duration {
         let Self { machine, trace, schedule } = self;
-        // What earlier windows tell, since a window alone tells nothing.
+        // Knowledge from earlier windows; a single window shows nothing of it.
         let level = trace.footprint.level(machine);
         let memory = level.and_then(|level| Memory::levels(machine).get(level).copied()).unwrap_or_default();
         trace.read(window, machine);

@@ -10,31 +10,29 @@
 //!
 //! Sources of error: work outside of the loop from one of its rounds to the next is not in its
 //! registers: only loops speak in which the readings found the thread all the while, or nearly
-//! always (`rates::spans`); what a step is worth. (What is read elsewhere is not added to rounds:
+//! always (`rates::counted_reuses`); the accesses per step. (What is read elsewhere is not added to rounds:
 //! most of it is done between many rounds and the next many, not between each and the next.)
 
 use crate::induction::Slope;
 
-/// Least relative standard deviation of what time and rate say: the rate is that of the sample or
-/// of its place, and machines that are shared change their speed by a third from one second to the
-/// next.
+/// Least relative standard deviation of time × rate: the rate is the sample's or its place's, and
+/// shared machines change their speed by a third from one second to the next.
 const CLOCK: f64 = 0.25;
 /// Difference of log likelihoods from which one number of rounds is preferred to the next best.
 const CLEAR: f64 = 3.0;
 /// The least likely that is believed: time and registers three standard deviations apart.
 const LEAST: f64 = 4.5;
-/// Relative standard deviation of a rate beyond which time says too little to tell one round from
-/// three, though more than one is unlikely of a loop that is where it was.
+/// Relative standard deviation of a rate beyond which time does not separate one round from three.
+/// More than one round is unlikely for a loop at its former position.
 const MOST_UNSURE: f64 = 0.48;
-/// Relative standard deviation of what a step is worth beyond which a register says nothing.
+/// Relative standard deviation of accesses per step beyond which a register says nothing.
 pub(crate) const MOST_ROUGH: f64 = 0.4;
 /// Relative standard deviation of the difference of registers that agree.
 const ROUGH: f64 = 0.03;
 /// Relative error from which counting is no better than time.
 pub(crate) const GOOD: f64 = 0.05;
-/// What makes more than one round less likely where the registers are nearly the same at both
-/// touches, as a log likelihood: a loop that comes by again touches the word again, but where two
-/// arrays take turns.
+/// Penalty, as a log likelihood, of more than one round for registers nearly equal at both touches:
+/// a repeating loop touches the word in each round, except if two arrays take turns.
 const SECOND_ROUND: f64 = 4.0;
 /// In parts of a round.
 const NEARLY: f64 = 0.01;
@@ -54,7 +52,7 @@ pub(crate) struct Expected {
     pub clock: f64,
     /// Those in [`COLD_NS`].
     pub cold: f64,
-    /// There were more than so many.
+    /// More candidates than the limit.
     pub more_than: f64,
 }
 
@@ -71,20 +69,20 @@ impl Expected {
     }
 }
 
-/// How far a register went from one touch to the other.
+/// Advance of a register from one touch to the other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Advance {
     /// Signed, in its own direction.
     pub steps: f64,
-    /// Steps after which it comes round, with the relative error; `None` for one that never turns back.
+    /// Steps per period, with the relative error; `None` for a register that never wraps.
     pub period: Option<(f64, f64)>,
     pub slope: Slope,
-    /// What may be missing of `steps`: a touch lies anywhere within one.
+    /// Possible deficit of `steps`: a touch lies anywhere within a step.
     pub slack: f64,
 }
 
 impl Advance {
-    /// Accesses that lie between the touches if it came round so often, with their relative error.
+    /// Accesses between the touches after this number of periods, with the relative error.
     fn after(&self, rounds: f64, elsewhere: f64) -> Option<(f64, f64)> {
         let (period, error) = self.period.unwrap_or_default();
         let steps = self.steps + rounds * period;
@@ -95,20 +93,20 @@ impl Advance {
         (steps > 0.0 && rounds >= 0.0).then_some((steps / self.slope.value, error))
     }
 
-    /// Whether a loop is where it was, but for little, once it has come round.
+    /// Whether a loop is nearly at its former position after a period.
     fn is_back(&self) -> bool {
         self.steps == 0.0 || self.period.is_some_and(|(period, _)| self.steps.abs() <= NEARLY * period)
     }
 
-    /// Numbers of accesses that are possible around what is expected, likeliest first: each with
-    /// its negative log likelihood.
+    /// Possible numbers of accesses around the expectation, likeliest first, each with its negative
+    /// log likelihood.
     fn possible(&self, expected: Expected, elsewhere: f64) -> Vec<(f64, (f64, f64))> {
         let Expected { accesses: told, more_than, .. } = expected;
         let nearest =
             self.period.map_or(0.0, |(period, _)| ((told * self.slope.value - self.steps) / period).round());
         let around = if self.period.is_some() { -ROUNDS..=ROUNDS } else { 0..=0 };
         let mut rounds: Vec<f64> = around.map(|n| nearest + f64::from(n)).collect();
-        // Where the clock hardly tells, few rounds are nearer than they seem.
+        // Few rounds are nearer than they seem, if the clock hardly separates them.
         if self.period.is_some() && nearest > f64::from(ROUNDS) + 1.0 {
             rounds.push(1.0);
         }
@@ -123,7 +121,7 @@ impl Advance {
         scored
     }
 
-    /// The number of accesses that agrees with what is expected, if only one does.
+    /// The number of accesses that agrees with the expectation, if unique.
     fn resolve(&self, known: Expected, elsewhere: f64) -> Option<(f64, f64)> {
         let scored = self.possible(known, elsewhere);
         let is_clear = match scored.as_slice() {
@@ -143,7 +141,7 @@ pub(crate) fn accesses(advances: &[Advance], expected: Expected, elsewhere: f64)
     }
     let mut known = Expected { sigma: expected.sigma.max(CLOCK), ..expected };
     let mut left: Vec<&Advance> = advances.iter().collect();
-    // Each makes clearer what the others say.
+    // Each register sharpens the result of the others.
     loop {
         let resolve = |(at, advance): (usize, &&Advance)| Some((at, advance.resolve(known, elsewhere)?));
         let told = left.iter().enumerate().filter_map(resolve);

@@ -1,13 +1,12 @@
-//! What is known of one quantity from all windows so far: what one step is worth in accesses.
+//! Knowledge of one quantity from all windows so far: accesses per step.
 //!
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased.
-//! Windows count whose sample saw the quantity move at a similar speed, so that phases of a program
-//! do not mix; windows in which it did not move count too. A window comes before the readings, so
-//! where enough of those samples were read at the very code that their windows show, only these
-//! count: else windows of another phase, in which the quantity stood still, are pooled with the
-//! speed of this one, and steps look too rare. Windows are taken at equal distances in time, so
-//! slow code has more of them than its share of accesses: each counts by the speed that the timing
-//! model gives it. Source of error: that model.
+//! Windows count if their sample saw the quantity move at a similar speed, to separate phases of a
+//! program; windows without motion count too. A window comes before the readings. If enough samples
+//! were read at the code of their windows, only these count. Otherwise windows of another phase,
+//! without motion of the quantity, are pooled with the speed of this one, and steps look too rare.
+//! Windows come at equal distances in time, so slow code has more of them than its share of
+//! accesses: each window is weighted by the speed of the timing model. Source of error: that model.
 
 use crate::speed_fit::{Common, Interval, common_speed, mean_speed};
 use crate::steps::{Motion, Steps, difference, relative_error, sums};
@@ -22,7 +21,7 @@ const STEPS: u32 = 150;
 pub(crate) const FEWEST: usize = 4;
 /// Values at readings from which a range is believed.
 const FEWEST_VALUES: u32 = 24;
-/// Stretches between readings that are remembered, and from how many a common speed is told.
+/// Stretches between readings that are remembered, and from how many a common speed follows.
 const MOST_INTERVALS: usize = 160;
 const FEWEST_INTERVALS: usize = 32;
 /// Parts of its range that uneven steps may be at most for the range to be believed.
@@ -38,10 +37,11 @@ const WELL_KNOWN: f64 = 0.05;
 const BETWEEN: f64 = 0.01;
 /// Standard errors within which there is doubt how many rounds a step takes.
 const DOUBT: f64 = 2.5;
-/// Share of steps that were not seen beyond which the others do not stand for them.
+/// Share of unseen steps beyond which the seen ones do not represent them.
 const MOST_UNSEEN: f64 = 0.5;
 
-/// Share of a round that windows saw by which the range of values at readings may differ from it.
+/// Permitted difference between the period in windows and the range of values at readings, as a
+/// share.
 const WHOLE: f64 = 0.05;
 
 /// One window's share.
@@ -50,19 +50,19 @@ struct Record {
     sample: u32,
     /// Sum of the steps after the first and the accesses from the first to the last.
     between: (f64, f64),
-    /// Sum of all steps and all accesses during which the quantity was seen.
+    /// Sum of all steps and of all accesses while the quantity was seen.
     total: (f64, f64),
     /// Steps.
     edges: u32,
-    /// It was stored to before anything was known of its value, so one step more was made, of unknown size.
+    /// The quantity was stored before its value was known: one more step, of unknown size.
     unseen: bool,
     /// Error of `between`.
     sigma: f64,
-    /// Most accesses during which it is known to have stood still.
+    /// Most accesses with the quantity known to be unchanged.
     still: f64,
     /// What the sums have been multiplied by.
     weight: f64,
-    /// The quantity's speed in that sample's readings, per nanosecond; 0 where it was not read.
+    /// Speed of the quantity in the sample's readings, per nanosecond; 0 if not read.
     speed: f64,
     /// The readings were taken at the work that the window shows.
     steady: bool,
@@ -82,14 +82,14 @@ pub(crate) struct Slope {
     pub value: f64,
     /// Relative standard error.
     pub sigma: f64,
-    /// Windows behind it.
+    /// Windows that the knowledge rests on.
     pub windows: u32,
 }
 
 /// A quantity.
 #[derive(Debug, Clone)]
 pub(crate) struct Quantity {
-    /// +1 for one that grows.
+    /// +1 for a growing quantity.
     pub sign: i8,
     /// Width.
     pub bits: u32,
@@ -97,35 +97,35 @@ pub(crate) struct Quantity {
     pub stride: Option<u64>,
     /// Largest step that windows saw.
     pub largest: u64,
-    /// Where its block begins, of a register.
+    /// Start of the register's block.
     pub block: Option<u64>,
-    /// Period in value, where windows saw it wrap, always alike.
+    /// Period in value, if all windows saw the same.
     pub wrap: Option<u64>,
     /// Wraps of other kinds were seen.
     pub wraps_vary: bool,
-    /// Windows in which it moved as a counter does.
+    /// Windows in which the quantity moved as a counter.
     pub good: u32,
-    /// Windows in which it did not.
+    /// Windows in which the quantity did not.
     pub bad: u32,
-    /// Intervals between readings in which it went forward.
+    /// Intervals between readings with forward motion.
     pub forward: u32,
-    /// Those in which it went back.
+    /// Intervals with backward motion.
     pub backward: u32,
-    /// Samples that read it, without seeing it move, since it moved last.
+    /// Samples that read the quantity unchanged, since its last motion.
     pub still: u32,
-    /// Number of the last sample whose window had it.
+    /// Number of the last sample whose window had the quantity.
     pub last_seen: u32,
     range: Range,
     /// The value when it was seen last in a window, and how often the next window's was higher, lower.
     last_value: Option<u64>,
     across: (u32, u32),
     records: Vec<Record>,
-    /// By other quantity of its block: windows in which it made as many steps as the other had wraps, one at
-    /// least, and others.
+    /// By other quantity of the block: windows with as many steps here as wraps there, one at
+    /// least, and other windows.
     beside: Vec<(u32, u32, u32)>,
     /// How often half of them were forgotten.
     thinned: u32,
-    /// With the places of the samples whose readings followed it there.
+    /// With the places of the samples whose readings followed the quantity.
     intervals: Vec<(u64, Interval)>,
     /// How many there were.
     noted: u32,
@@ -137,7 +137,7 @@ struct Range {
     low: u64,
     high: u64,
     seen: u32,
-    /// Times that it grew.
+    /// Number of increases.
     grown: u32,
     /// Values since it grew last by more than chance, or too often for that.
     since: u32,
@@ -195,8 +195,8 @@ impl Quantity {
         }
     }
 
-    /// Notes the values with which it went into a window and out of it: windows are far apart, so
-    /// this tells counters from what is counted anew each time.
+    /// Records the values at the beginning and at the end of a window. Windows are far apart, so
+    /// the values separate counters from quantities that begin anew each time.
     pub fn note_ends(&mut self, first: u64, last: u64) {
         if let Some(before) = self.last_value.replace(last) {
             let step = difference(before, first, self.bits).wrapping_mul(self.sign.into());
@@ -206,7 +206,7 @@ impl Quantity {
         self.note_value(first);
     }
 
-    /// Share of the comparisons between readings and between windows in which it had gone back, and
+    /// Share of the comparisons, between readings and between windows, with backward motion, and
     /// their number.
     pub fn turns(&self) -> (f64, u32) {
         let back = self.backward + self.across.1;
@@ -224,8 +224,8 @@ impl Quantity {
         (self.range.high - self.range.low) as f64
     }
 
-    /// Sum of steps after which it repeats, and the relative error of that: from windows that saw
-    /// it wrap, else from the range that many readings did not leave.
+    /// Steps per period, and the relative error: from windows with a wrap, else from the range of
+    /// many readings.
     pub fn period(&self) -> Option<(f64, f64)> {
         if self.wraps_vary {
             return None;
@@ -245,9 +245,9 @@ impl Quantity {
             })
     }
 
-    /// How far it has come from where it starts to where it comes round, how far it has to go, and
-    /// the error of both; `None` where these are not known, or it is not between them. A range that
-    /// readings do not leave is taken for its round.
+    /// Distance from the start of the period, distance to its end, and the error of both; `None` if
+    /// unknown, or outside of the period. A range that readings do not leave is taken as the
+    /// period.
     pub fn position(&self, value: u64) -> Option<(f64, f64, f64)> {
         let (period, error) = self.period()?;
         let Range { low, high, .. } = self.range;
@@ -287,12 +287,12 @@ impl Quantity {
         places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
     }
 
-    /// The speed on which the samples of a place agree, within bounds, where it comes round so
-    /// often that most of them fit several.
+    /// The speed on which the samples of a place agree, within bounds, if the quantity wraps so
+    /// often that most samples fit several speeds.
     pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
         let intervals = self.intervals_at(&[place]);
         let common = common_speed(&intervals, self.period()?, self.step(), bounds);
-        // A loop whose pace changes has the pace of most of its time too, but that is not its mean.
+        // A loop with changing speed has a most frequent speed too, which is not its mean.
         let mean = self.mean_speed(&[place], bounds);
         common.into_iter().chain(mean).max_by(|a, b| a.score.total_cmp(&b.score))
     }
@@ -308,14 +308,14 @@ impl Quantity {
         there.map(|(_, interval)| *interval).collect()
     }
 
-    /// What a step is worth in the windows of some samples, all together.
+    /// Accesses per step in the windows of several samples together.
     pub fn slope_of(&self, is_one: impl Fn(u32) -> bool) -> Option<Slope> {
         let records: Vec<&Record> = self.records.iter().filter(|record| is_one(record.sample)).collect();
         if is_regular(&records) { between(&records, FEWEST) } else { total(&records) }
             .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
-    /// True while it may be used: it counted in nearly all windows.
+    /// True while the quantity may be used: it counted in nearly all windows.
     pub fn is_sound(&self) -> bool {
         self.good > 0 && self.bad * 8 <= self.good
     }
@@ -325,10 +325,10 @@ impl Quantity {
         self.wraps_vary || (self.wrap.is_none() && self.backward > 0)
     }
 
-    /// Takes what a window showed. `seen`: indexes of the accesses between which the quantity was
-    /// seen: all of them for a word, those from the first to the last visit of its block for a
-    /// register. `weight`: how fast this code runs, in any unit: windows come at equal distances in
-    /// time, so fast code has fewer of them than its share of accesses.
+    /// Takes a window's view. `seen`: indexes of the accesses between which the quantity was seen:
+    /// all accesses for a word, those from the first to the last visit of its block for a register.
+    /// `weight`: speed of this code, in any unit: windows come at equal distances in time, so fast
+    /// code has fewer windows than its share of accesses.
     pub fn observe(&mut self, sample: u32, motion: &Motion, seen: (u32, u32), weight: f64) {
         self.last_seen = sample;
         let accesses = f64::from(seen.1.saturating_sub(seen.0));
@@ -378,8 +378,8 @@ impl Quantity {
 
     fn push(&mut self, record: Record) {
         if self.records.len() >= MOST_RECORDS {
-            // Neighbours may be of different phases, so they are not added up; every second one
-            // might be of the same phase.
+            // Neighbours may belong to different phases, so they are not added up; every second one
+            // might belong to the same phase.
             self.thinned += 1;
             let round = self.thinned;
             self.records.retain(|record| is_kept(record.sample, round));
@@ -387,15 +387,14 @@ impl Quantity {
         self.records.push(record);
     }
 
-    /// Notes that a window began with a store to it.
+    /// Records that a window began with a store to the word.
     pub fn note_unseen(&mut self, sample: u32) {
         if let Some(record) = self.last(sample) {
             record.unseen = true;
         }
     }
 
-    /// Notes how fast it moved in a sample's readings; `steady`: they were taken at the work that
-    /// the window shows.
+    /// Records the speed in a sample's readings; `steady`: read at the work of the window.
     pub fn note_speed(&mut self, sample: u32, speed: f64, steady: bool) {
         if let Some(record) = self.last(sample) {
             (record.speed, record.steady) = (speed, steady);
@@ -406,13 +405,13 @@ impl Quantity {
         self.records.last_mut().filter(|record| record.sample == sample)
     }
 
-    /// What a step is worth around a sample in which it moved at this speed (0: unknown).
+    /// Accesses per step around a sample with this speed of the quantity (0: unknown).
     pub fn slope(&self, sample: u32, speed: f64) -> Option<Slope> {
         let distance = |record: &&Record| (record.sample.abs_diff(sample), record.sample);
         let is_similar = |record: &&Record| (record.speed / speed).ln().abs() <= SAME_PHASE;
         let mut near: Vec<&Record> =
             self.records.iter().filter(|r| speed <= 0.0 || r.speed <= 0.0 || is_similar(r)).collect();
-        // Those in which it was not read may be of another phase: last.
+        // Windows without a reading may belong to another phase: last.
         near.sort_by_key(|record| (speed > 0.0 && record.speed <= 0.0, distance(record)));
         let is_steady = |record: &&Record| record.speed > 0.0 && record.steady;
         if speed > 0.0 && near.iter().filter(|record| is_steady(record)).count() >= 2 * FEWEST {
@@ -460,15 +459,14 @@ impl Quantity {
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
-    /// What a step is worth where steps come at equal distances, which all windows together tell
-    /// more exactly than one.
+    /// Accesses per step for steps at equal distances, which all windows together show more exactly
+    /// than one.
     pub fn regular_slope(&self) -> Option<Slope> {
         let all: Vec<&Record> = self.records.iter().collect();
         is_regular(&all).then(|| between(&all, FEWEST))?
     }
 
-    /// Accesses in a round of a loop whose register this is, with the relative error, where both
-    /// are known well.
+    /// Accesses per round of the register's loop, with the relative error, if both are well known.
     pub fn round(&self, sample: u32) -> Option<(f64, f64)> {
         let (period, error) = self.period()?;
         let slope = self.slope(sample, 0.0)?;
@@ -476,9 +474,9 @@ impl Quantity {
         (sigma <= WELL_KNOWN).then_some((period / slope.value, sigma))
     }
 
-    /// Its slope, if the loop around that of `rounds` is what makes its steps: windows are too
-    /// short to see many of these, so the number of rounds that a step takes is the whole one that
-    /// they tell, if they leave no doubt.
+    /// The slope, if the loop around that of `rounds` makes the steps. Windows are too short for
+    /// many such steps, so the number of rounds per step is the whole number that they show, if
+    /// beyond doubt.
     pub fn slope_by_rounds(&self, told: Slope, (accesses, sigma): (f64, f64)) -> Option<Slope> {
         let stride = self.stride? as f64;
         let times = stride / (told.value * accesses);
@@ -500,7 +498,7 @@ impl Quantity {
     }
 
     /// Its slope, if all windows show one step for each round of another quantity: an outer loop's
-    /// register, and one of the loop within, whose rounds windows are too short to show whole.
+    /// register, and one of the inner loop, whose rounds exceed the windows.
     pub fn slope_by_wraps(&self, other: u32, (accesses, sigma): (f64, f64)) -> Option<Slope> {
         let (_, together, apart) = self.beside.iter().find(|(known, ..)| *known == other)?;
         let stride = self.stride.filter(|_| *together >= 1 && *apart == 0)? as f64;
@@ -518,14 +516,14 @@ fn is_kept(sample: u32, round: u32) -> bool {
     mixed(sample, round) >> 31 == 0
 }
 
-/// Fibonacci hashing, twice, so that all bits of both count.
+/// Fibonacci hashing, twice, to use all bits of both.
 fn mixed(a: u32, b: u32) -> u32 {
     let mixed = a.wrapping_mul(0x9E37_79B9) ^ b.wrapping_mul(0x85EB_CA6B);
     (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9)
 }
 
-/// True where steps come at about equal distances, as far as all these windows show: whole periods
-/// can be taken, and windows in which nothing moved were too short to see anything.
+/// True if steps come at about equal distances in all these windows: whole periods can be taken,
+/// and windows without motion were too short.
 fn is_regular(records: &[&Record]) -> bool {
     let (accesses, gaps) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.between.1 / record.weight, sum.1 + f64::from(record.edges.saturating_sub(1)))
@@ -542,8 +540,8 @@ fn between(records: &[&Record], fewest: usize) -> Option<Slope> {
     )
 }
 
-/// The slope of all that these windows show; steps that were not seen are taken for as large as the
-/// others, if they are not most.
+/// The slope of all these windows; unseen steps are taken as large as the seen ones, if they are a
+/// minority.
 fn total(records: &[&Record]) -> Option<Slope> {
     let (seen, unseen) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.weight * f64::from(record.edges), sum.1 + record.weight * f64::from(record.unseen))

@@ -3,7 +3,7 @@
 //!
 //! In the milliseconds around a stop the kernel side notes time, registers and some memory words of
 //! the thread at a few clock ticks ([`Reading`]); the window at the stop ([`WindowView`]) says what
-//! one step of a counting word or register is worth in accesses. [`Rates`] is one process: it takes
+//! one step of a counting word or register stands for in accesses. [`Rates`] is one process: it takes
 //! samples in order, says which words to read from now on, and gives each sample's rate with its
 //! interval and [`Source`], at once and better at the end ([`Rates::rates`]).
 //!
@@ -20,7 +20,7 @@
 //! An access is what the window says is one. Pure: no I/O, no clocks. Not here: taking readings or windows.
 //!
 //! Sources of error: a window is microseconds, the readings span milliseconds, so a bursty counter
-//! needs several windows until its worth is known; a loop that wraps between two readings unseen
+//! needs several windows until its accesses per step are known; a loop that wraps between two readings unseen
 //! may look slower than it is, against which intervals of different lengths and several quantities
 //! must agree; CPU time that the host took from the machine is counted as the thread's.
 

@@ -13,7 +13,7 @@ const MOST_WORDS: usize = 256;
 const MOST_WINDOWS: usize = 24;
 /// Lists of which readings may still arrive.
 const LISTS: usize = 8;
-/// A word replaces another when it is this many times better.
+/// A word replaces another one if better by this factor.
 const BETTER: f64 = 1.5;
 /// Samples without movement after which a word counts half.
 const STILL: f64 = 3.0;
@@ -26,7 +26,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The eight bytes that contain it.
+    /// The eight bytes around the word.
     fn container(self) -> u64 {
         self.address & !7
     }
@@ -47,9 +47,9 @@ struct Word {
     quantity: u32,
     thread: u32,
     windows: u32,
-    /// Windows in which it moved.
+    /// Windows with a motion of the word.
     moved: u32,
-    /// More than one thread counts in it: one thread's window does not tell a step's worth.
+    /// Several threads count in the word: one thread's window does not show the accesses per step.
     is_shared: bool,
 }
 
@@ -74,7 +74,7 @@ impl Words {
                 continue;
             }
             points.clear();
-            // What it held before the first store, where it was loaded.
+            // Its value before the first store, if it was loaded.
             points.extend((!first.is_store).then_some((first.access, first.value)));
             points.extend(group.iter().filter(|access| access.is_store).map(|a| (a.access, a.value)));
             let mut place = Place { address: first.address, bits: first.bits };
@@ -94,7 +94,7 @@ impl Words {
                 && let Some(quantity) = quantities.get_mut(word.quantity as usize)
             {
                 quantity.note_ends(first.1, last.1);
-                // Several equal ones were no steps, and neither was that before them.
+                // Several equal values were no steps, nor was the one before them.
                 if first_is_store && (points.len() == 1 || motion != Motion::Constant) {
                     quantity.note_unseen(sample);
                 }
@@ -139,7 +139,7 @@ impl Words {
             }
         } else if let Motion::Moving(steps) = motion {
             let mut quantity = Quantity::new(steps, place.bits);
-            // A single store in one of those would not have shown it.
+            // A single store would not have been visible in them.
             let still = self.windows.iter().filter(|window| window.1 == thread && !first_is_store);
             for (sample, _, accesses, weight) in still {
                 quantity.observe(*sample, &Motion::Constant, (0, *accesses), *weight);
@@ -198,7 +198,7 @@ impl Words {
         wanted
     }
 
-    /// The words that these readings have, with their quantities.
+    /// The words of these readings, with their quantities.
     pub fn in_readings(&self, readings: &[Reading]) -> Vec<(Place, u32)> {
         let mut found: Vec<(Place, u32)> = Vec::new();
         for (_, list) in self.lists.iter().filter(|list| readings.iter().any(|r| r.wanted == list.0)) {

@@ -1,6 +1,5 @@
-//! What is known of a sample's rate before its own readings are looked at: by a timing model of its
-//! window, scaled to samples of the process that have rates of their own. Not here: what the
-//! readings say (`combine`).
+//! Prior knowledge of a sample's rate: a timing model of its window, scaled to samples of the
+//! process with own rates. Not here: the sample's readings (`combine`).
 //!
 //! Limits: how far the model holds within one process is learnt from few samples.
 
@@ -11,20 +10,20 @@ use crate::types::Estimate;
 const LEFT_OUT: f64 = -0.14;
 /// Standard deviation of that, within a program too.
 const UNSCALED: f64 = 0.45;
-/// What is added, in squares, for code that waits for memory all the time: that may be near or far.
+/// Added, in squares, for code that always waits for memory, near or far.
 const WAITING: f64 = 0.8;
 /// The same from window to window, at least, where the model is scaled.
 const SCALED: f64 = 0.3;
-/// Difference of [`Shape::waiting`] at which what was measured of other windows says little of one
-/// (a standard deviation): what a model leaves out of code that waits for memory it does not leave
-/// out of other code of the program.
+/// Difference of [`Shape::waiting`] at which other windows say little of one window (a standard
+/// deviation). The model's error in code that waits for memory is not its error in the program's
+/// other code.
 const ALIKE: f64 = 0.25;
 /// Shares of waiting for which the scale is found, evenly from 0 to 1.
 const SCALES: usize = 5;
-/// Samples with rates of their own that weigh as much as the model by itself: so many, and such a
-/// share of all, because a few may be wrong, or all of one place.
+/// Samples with own rates that weigh as much as the model alone: a number, and a share of all
+/// samples, because a few may be wrong, or all from one place.
 const MODEL_WEIGHS: (f64, f64) = (4.0, 0.1);
-/// Share of a scale that is learnt below which the model speaks by itself: four samples of a thousand.
+/// Learnt share of a scale below which the model alone decides: four samples of a thousand.
 const LEARNT: f64 = 0.04;
 /// Standard deviations beyond which a track is an alias.
 const WIDTH: f64 = 2.3;
@@ -44,7 +43,7 @@ pub(crate) struct Shape {
     pub model: f64,
     /// Instructions per access; 0 without.
     pub instructions: f64,
-    /// Share of its time in which it may wait for memory.
+    /// Share of the time of possible waits for memory.
     pub waiting: f64,
 }
 
@@ -59,7 +58,7 @@ impl Shape {
     }
 }
 
-/// What is known of a sample's rate beforehand: ln of it, and the standard deviation of that.
+/// Prior knowledge of a sample's rate: ln of the rate, and its standard deviation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prior {
     pub centre: f64,
@@ -67,8 +66,8 @@ pub(crate) struct Prior {
 }
 
 impl Prior {
-    /// Outside, of several speeds that fit a quantity that comes round, none is believed; `most`:
-    /// the highest of all.
+    /// Outside of these bounds no speed of a wrapping quantity is believed; `most`: the highest of
+    /// all.
     pub fn bracket(self, most: f64) -> (f64, f64) {
         self.around(WIDTH * self.sigma, WIDTH * self.sigma, most)
     }
@@ -83,8 +82,8 @@ impl Prior {
         (low, (self.centre + faster).exp().min(most).max(low))
     }
 
-    /// A rate that was measured, and this. `doubt`: by how much the rate may be that of other work
-    /// than the window shows (standard deviation of ln).
+    /// A measured rate and this prior. `doubt`: possible deviation of the rate by other work than
+    /// the window's (standard deviation of ln).
     pub fn refine(self, rate: Estimate, doubt: f64) -> Estimate {
         let sigma = rate.deviation().max(1e-3).hypot(doubt);
         let (own, other) = (sigma.powi(-2), self.sigma.powi(-2));
@@ -105,11 +104,11 @@ impl Prior {
 /// The model's scale in one process.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scale {
-    /// ln(rate ÷ model) of samples that have a rate of their own, and their shares of waiting.
+    /// ln(rate ÷ model) of samples with an own rate, and their shares of waiting.
     ratios: Vec<(f64, f64)>,
-    /// Rate and model of samples whose rate was read at other work than their window shows.
+    /// Rate and model of samples whose rate was read at other work than the window's.
     doubtful: Vec<(f64, f64)>,
-    /// ln of the model of all that have a rate of their own.
+    /// ln of the model for all samples with an own rate.
     models: Vec<f64>,
     /// Samples with a model, by the nearest of [`SCALES`].
     samples: [u32; SCALES],
@@ -155,11 +154,12 @@ impl Scale {
         }
     }
 
-    /// Makes it ready after all is learnt.
+    /// Prepares the scales after all samples.
     pub fn fit(&mut self) {
         self.spread = deviation(&self.models);
         let few = self.ratios.len() * 4 < self.doubtful.len();
-        // Each of them is a mean over several places' work, so what fits it is the mean of the models.
+        // Each rate is a mean over the work of several places, so the fit is the mean of the
+        // models.
         let of_doubtful = || {
             let rates: Vec<f64> = self.doubtful.iter().map(|(rate, _)| rate.ln()).collect();
             let model = self.doubtful.iter().map(|(_, model)| model).sum::<f64>() / rates.len() as f64;
@@ -234,7 +234,7 @@ pub(crate) fn median(values: &[f64]) -> Option<(f64, f64)> {
     weighed_median(&values.iter().map(|value| (*value, 1.0)).collect::<Vec<_>>())
 }
 
-/// The same of values with weights, which must not all be 0.
+/// The same for values with weights, of which one at least is not 0.
 pub(crate) fn weighed_median(weighed: &[(f64, f64)]) -> Option<(f64, f64)> {
     let middle = |mut weighed: Vec<(f64, f64)>| {
         weighed.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));

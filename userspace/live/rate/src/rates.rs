@@ -1,4 +1,5 @@
-//! The rates of one process: learns from each sample, and at any moment says what all samples' rates are.
+//! The rates of one process: learns from each sample, and returns the rates of all samples at any
+//! moment.
 
 mod counted_reuses;
 
@@ -21,33 +22,33 @@ use crate::window_digest::Digester;
 
 /// Standard deviation of ln of rates, at least, at a place that has rates of its own.
 const SAME_PLACE: f64 = 0.3;
-/// Rates of a place from which it is believed.
+/// Rates of a place from which the place is believed.
 const FEWEST_OF_REGION: usize = 3;
 /// Difference of log likelihoods from which a track is preferred to its rivals.
 const CLEAR: f64 = 3.0;
-/// Rounds in which all samples are looked at again.
+/// Rounds of a revision of all samples.
 const ROUNDS: usize = 3;
-/// Number of samples after which this is done first.
+/// Number of samples at the first revision.
 const FIRST_REVISION: usize = 8;
-/// Relative error of a step's worth from which it is looked for elsewhere.
+/// Relative error of accesses per step from which it is looked for elsewhere.
 const IMPRECISE: f64 = 0.05;
-/// … up to which it tells a rate on which samples agree.
+/// … up to which the error allows a rate common to samples.
 const STILL_OF_USE: f64 = 0.15;
 /// Readings at another place than the window's from which they are looked at.
 const FEWEST_READINGS: usize = 3;
 /// Samples of a place that are asked, the nearest in time.
 const NEAREST: usize = 9;
 
-/// Standard deviation of ln of samples' rates around the one on which they agree, at least: of
-/// those without a rate of their own, and where that is looked for among several.
+/// Least standard deviation of ln of samples' rates around the common one: for samples without an
+/// own rate, and in the search for a common rate.
 const COMMON: f64 = 0.04;
 const SAME_SPEED: f64 = 0.15;
-/// Rates of a place from which their median is better than that.
+/// Number of rates of a place from which their median is better.
 const FEWER_THAN_COMMON: usize = 12;
 
-/// Share of a place's samples, as a divisor, that must have a speed where only quantities that come
-/// round tell one: some fit by chance. Chance fits lie anywhere, so fewer do if so many, and such a
-/// share of them, agree within a tenth.
+/// Share of a place's samples, as a divisor, that must have a speed if only wrapping quantities
+/// show one, because some fit by chance. Chance fits lie anywhere, so fewer suffice if a number and
+/// a share of them agree within a tenth.
 const FEW: usize = 8;
 const FEWEST_AGREEING: usize = 4;
 const MOST_AGREE: f64 = 0.6;
@@ -56,7 +57,7 @@ const AGREEMENT: f64 = 0.1;
 /// Samples with rates of their own by place, in order.
 type Regions = BTreeMap<u64, Vec<Told>>;
 
-/// What a sample's own readings told.
+/// What a sample's own readings gave.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     number: u32,
@@ -64,9 +65,9 @@ struct Told {
     ln: f64,
     /// Relative half width of its interval.
     half: f64,
-    /// It was read at the work that the window shows.
+    /// The rate was read at the work of the window.
     steady: bool,
-    /// That, and it is precise.
+    /// The same, and precise.
     is_good: bool,
 }
 
@@ -82,15 +83,15 @@ struct Evidence {
 /// A rate that readings gave.
 type Own = Option<(Estimate, Source)>;
 
-/// What is kept of a sample.
+/// What is stored of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
     thread: u32,
-    /// Address of the block at which its work is: the one that the window began most often.
+    /// Address of the block that the window began most often.
     region: u64,
-    /// The thread was read where its window had been: it was still at the same work.
+    /// The thread was read at the window's place: still at the same work.
     steady: bool,
-    /// CPU time behind the stop in which no reading found it at other work, as far as it was read.
+    /// CPU time after the stop without a reading at other work, as far as readings go.
     stays_ns: f64,
     /// CPU time from the stop to the first reading.
     unread_ns: f64,
@@ -100,7 +101,7 @@ struct Kept {
     string: Option<Track>,
     /// The same by hardware counters.
     counted: Option<Track>,
-    /// What readings at other places than the window's say of those; nothing of the window's.
+    /// Readings at other places than the window's, for those places only.
     elsewhere: Vec<Kept>,
 }
 
@@ -121,7 +122,7 @@ impl Kept {
     }
 }
 
-/// What a sample's readings at a place tell of it.
+/// Result of a sample's readings at a place.
 #[derive(Debug, Clone, Copy)]
 struct Telling<'a> {
     number: u32,
@@ -150,15 +151,15 @@ pub struct Rates {
     samples: Vec<Kept>,
     /// The latest window's at each place.
     shapes: BTreeMap<u64, Shape>,
-    /// Readings of each place's samples: at the work that their window shows, and all.
+    /// Readings of each place's samples: at the work of their window, and all.
     seen: BTreeMap<u64, Seen>,
     learnt: LearnedRates,
-    /// Number of samples at which all are looked at again.
+    /// Number of samples at the next revision.
     revise_at: usize,
     digester: Digester,
 }
 
-/// What samples with rates of their own tell of others.
+/// Knowledge that samples with own rates give about others.
 #[derive(Debug, Clone, Default)]
 struct LearnedRates {
     scale: Scale,
@@ -173,13 +174,13 @@ struct Agreed {
     rate: Estimate,
     /// Standard deviation of ln of each sample's around it.
     scatter: f64,
-    /// What it says beside others of the place: less, the less sure it is, and the more speeds and
-    /// windows' worths of a step differ.
+    /// Its weight among the others of the place: lower with uncertainty, and with more speeds and
+    /// values of accesses per step.
     weight: f64,
 }
 
 impl Agreed {
-    /// `None` where a step's worth is hardly known.
+    /// `None` where the accesses per step are hardly known.
     fn new(common: Common, slope: Slope) -> Option<Self> {
         if slope.sigma > STILL_OF_USE {
             return None;
@@ -194,8 +195,8 @@ impl Agreed {
 }
 
 impl Rates {
-    /// `tick_cost_ns`: CPU time that one reading costs the thread, which is not its own progress.
-    /// `machine`: what it runs on.
+    /// `tick_cost_ns`: CPU time of one reading, which is not the thread's own progress. `machine`:
+    /// the processor.
     pub fn new(tick_cost_ns: f64, machine: Machine) -> Rates {
         Rates {
             tick_ns: tick_cost_ns,
@@ -239,8 +240,8 @@ impl Rates {
             let digest = self.digester.digest(window);
             self.blocks.learn(number, &digest, &mut self.quantities);
             self.words.learn(number, sample.thread, &digest, &mut self.quantities);
-            // Loops that lie side by side are places of their own, and the window's weight is that
-            // of the hottest block.
+            // Neighbouring loops are separate places, and the window's weight is that of the
+            // hottest block.
             kept.region = digest.hottest.unwrap_or(kept.region);
             let is_shown = |ip: u64| digest.visits.iter().any(|visit| (visit.start..visit.end).contains(&ip));
             let is_here = |ip: u64| self.blocks.place(ip) == Some(kept.region) || is_shown(ip);
@@ -271,22 +272,22 @@ impl Rates {
         let rate = self.learnt.settle(number, &kept, own);
         self.samples.push(kept);
         if self.samples.len() >= self.revise_at {
-            // What was told before more was known may have been wrong.
+            // What was reported before more was known may have been wrong.
             self.revise_at = self.samples.len() * 3 / 2 + 1;
             self.learnt = self.learn_again().1;
         }
         rate
     }
 
-    /// The rates of all samples so far, in the order in which they were observed, with all that is
-    /// known by now.
+    /// Rates of all samples so far, in the order of observation, with the present knowledge.
     pub fn rates(&self) -> Vec<SampleRate> {
         let (own, learnt) = self.learn_again();
         let settle = |((kept, own), number)| learnt.settle(number, kept, own);
         self.samples.iter().zip(own).zip(0..).map(settle).collect()
     }
 
-    /// The rates that samples have of their own, with all that is known by now, and what they tell of others.
+    /// Own rates of samples with the present knowledge, and the knowledge that they give about
+    /// others.
     fn learn_again(&self) -> (Vec<Own>, LearnedRates) {
         let mut learnt = LearnedRates::default();
         let mut told: Vec<Telling<'_>> = Vec::new();
@@ -296,7 +297,7 @@ impl Rates {
             told.extend(there.map(|kept| Telling { number, kept, is_elsewhere: true, rate: None }));
         }
         let mut common = None;
-        // What is clear without the others helps to clear the rest.
+        // Clear samples help to clear the rest.
         for _ in 0..ROUNDS {
             for telling in &mut told {
                 telling.rate = self.own(telling.number, telling.kept, &learnt);
@@ -316,7 +317,7 @@ impl Rates {
         (own.collect(), learnt)
     }
 
-    /// The rates of places by registers that come round so often that a sample's few readings fit several.
+    /// Rates of places by registers that wrap so often that a sample's few readings fit several.
     fn common(&self, scale: &Scale) -> BTreeMap<u64, Agreed> {
         let mut agreed: BTreeMap<u64, Vec<Agreed>> = BTreeMap::new();
         for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
@@ -333,7 +334,7 @@ impl Rates {
             for place in &places {
                 let told = || {
                     let (low, high) = bracket(*place)?;
-                    // Where steps come as the work goes, one window's worth of a step is its own,
+                    // If steps come as the work goes, one window's accesses per step are its own,
                     // not the place's.
                     let last = self.samples.iter().rposition(|kept| kept.region == *place)? as u32;
                     let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
@@ -344,7 +345,7 @@ impl Rates {
                 };
                 agreed.entry(*place).or_default().extend(told());
             }
-            // What its places have in common: between readings a thread is at all of them.
+            // Common knowledge of its places: between readings a thread visits all of them.
             let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
             let pooled = || {
                 let (low, high) = places.iter().filter_map(|place| bracket(*place)).reduce(wider)?;
@@ -362,9 +363,8 @@ impl Rates {
         agreed.into_iter().filter_map(|(place, agreed)| Some((place, middle(agreed)?))).collect()
     }
 
-    /// Takes away rates that rest on quantities that come round where these are too few of their
-    /// place's. (Of another place than the window's there are few readings, so those that fit
-    /// nothing are not counted.)
+    /// Removes rates from wrapping quantities that are too few at their place. Other places than
+    /// the window's have few readings, so their unfit readings are not counted.
     fn forget_chance_fits(&self, told: &mut [Telling<'_>], common: &BTreeMap<u64, Agreed>) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
@@ -387,7 +387,7 @@ impl Rates {
         }
     }
 
-    /// What each quantity said of a sample: for those who look for mistakes.
+    /// Result of each quantity of a sample, for debugging.
     pub fn explain(&self, number: usize) -> String {
         let Some(kept) = self.samples.get(number) else { return String::new() };
         let of = |evidence: &Evidence| {
@@ -489,7 +489,7 @@ impl Rates {
         }
     }
 
-    /// What a step of a quantity is worth around a sample in which it moved at this speed (0:
+    /// Accesses per step of a quantity around a sample in which it moved at this speed (0:
     /// unknown): of an outer loop's register by the rounds of the loop within, where windows alone
     /// do not say it well.
     fn slope(&self, number: u32, index: u32, speed: f64) -> Option<Slope> {
@@ -511,7 +511,7 @@ impl Rates {
 
     /// The rate that the sample's own readings give, with what is known of the quantities by now.
     fn own(&self, number: u32, kept: &Kept, learnt: &LearnedRates) -> Own {
-        // It needs no window to say what a step is worth, and fills go faster than any other code.
+        // It needs no window for accesses per step, and fills go faster than other code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
             return combine(&[one]);
@@ -535,8 +535,8 @@ impl Rates {
                 let slope = |speed| self.slope(number, evidence.quantity, speed);
                 let (track, slope) = clearest(slope, &evidence.tracks, expected)?;
                 let rate = track.speed / slope.value;
-                // Of what comes round several speeds fit, and a register may come round without a
-                // window that shows it.
+                // A wrapping quantity fits several speeds, and a register may wrap without a window
+                // that shows the wrap.
                 let counts = evidence.is_word && quantity.period().is_none();
                 let (low, high) = if counts { wide } else { narrow };
                 (quantity.is_sound() && rate >= low && rate <= high).then(|| Candidate {
@@ -553,7 +553,7 @@ impl Rates {
 }
 
 impl LearnedRates {
-    /// Takes the rate that a sample has of its own.
+    /// Takes a sample's own rate.
     fn learn(&mut self, number: u32, kept: &Kept, rate: Estimate) {
         self.scale.learn(kept.shape, rate, kept.steady);
         let is_good = kept.steady && rate.is_precise();
@@ -567,13 +567,13 @@ impl LearnedRates {
         Some(self.scale.prior(kept.shape)?.bracket(kept.shape.most()))
     }
 
-    /// The rate on which a place's samples agree together, where few have one of their own.
+    /// The common rate of a place's samples, if few have their own.
     fn common(&self, region: u64) -> Option<Agreed> {
         let few = self.regions.get(&region).is_none_or(|told| told.len() < FEWER_THAN_COMMON);
         self.common.get(&region).filter(|_| few).copied()
     }
 
-    /// What other samples of the same place say, where they agree.
+    /// Rates of other samples of the same place, if they agree.
     fn local_prior(&self, number: u32, kept: &Kept) -> Option<Prior> {
         if let Some(common) = self.common(kept.region) {
             return Some(Prior { centre: common.rate.value.ln(), sigma: common.scatter });
@@ -583,8 +583,7 @@ impl LearnedRates {
         Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
     }
 
-    /// Whether a rate that was read when the thread was at other work contradicts those that were
-    /// read at this place.
+    /// Whether a rate read at other work contradicts the rates read at this place.
     fn is_of_elsewhere(&self, number: u32, kept: &Kept, rate: f64) -> bool {
         let here = self.regions.get(&kept.region).map_or(&[][..], Vec::as_slice);
         let told = closest(here, number, FEWEST_OF_REGION, |told| told.is_good);
@@ -605,7 +604,7 @@ impl LearnedRates {
         let of_region = || {
             let told = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs(&told))?;
-            // They may all rest on the same quantity, so their errors do not average out.
+            // All may rest on the same quantity, so averaging does not reduce their errors.
             let (own, _) = median(&told.iter().map(|told| told.half).collect::<Vec<f64>>())?;
             // The speed of a place may change, and two or three neighbours may not have seen it.
             let half = own.max(2.0 * scatter) + 0.05 + 0.2 / told.len() as f64;
@@ -650,7 +649,7 @@ fn agree(rates: &[f64]) -> bool {
     near >= FEWEST_AGREEING && near as f64 >= MOST_AGREE * rates.len() as f64
 }
 
-/// The track that is likelier than its rivals, and what a step is worth at its speed.
+/// The likeliest track, and the accesses per step at its speed.
 fn clearest(
     slope: impl Fn(f64) -> Option<Slope>,
     tracks: &[(Track, f64)],
@@ -677,7 +676,7 @@ fn point(at: usize, reading: &Reading, value: u64) -> Point {
     Point { at, time_ns: reading.time_ns, switches: reading.switches, value }
 }
 
-/// What a place's samples nearest in time told, if there are so many: the good ones, if they are enough.
+/// Results of a place's nearest samples in time, if enough: the good ones, if these are enough.
 fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<Told>> {
     let told = regions.get(&region)?;
     closest(told, number, fewest, |told| told.is_good).or_else(|| closest(told, number, fewest, |_| true))

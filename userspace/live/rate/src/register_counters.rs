@@ -8,22 +8,22 @@ use crate::window_digest::{Digest, Visit};
 
 /// Blocks remembered; beyond, those not seen for longest go.
 const MOST_BLOCKS: usize = 2048;
-/// Fewest visits in a window from which a motion can be told.
+/// Fewest visits in a window from which a motion can be recognised.
 const FEWEST_VISITS: usize = 4;
 /// Windows remembered of a block.
 const MOST_VISITS: usize = 24;
 
-/// A block with the registers that advance there.
+/// A block with its advancing registers.
 #[derive(Debug, Clone)]
 struct Block {
     start: u64,
     end: u64,
     last_seen: u32,
-    /// [`Digest::hottest`] of the window that visited it last.
+    /// [`Digest::hottest`] of the last visiting window.
     place: Option<u64>,
     /// (register, quantity)
     registers: Vec<(u8, u32)>,
-    /// Windows that visited it lately, for registers that are yet to be seen moving.
+    /// Recent visiting windows, for registers not seen moving yet.
     visits: Vec<Visited>,
 }
 
@@ -118,7 +118,7 @@ impl Blocks {
     }
 }
 
-/// How often each register grew and shrank from visit to visit: for most of them that says all.
+/// How often each register grew and shrank from visit to visit, which is enough for most registers.
 struct Turns {
     up: [u64; 16],
     down: [u64; 16],
@@ -147,7 +147,7 @@ impl Turns {
         turns
     }
 
-    /// The motion of a register that does not count; `None` for one that may.
+    /// The motion of a register that does not count; `None` for a possible counter.
     fn motion(&self, register: usize) -> Option<Motion> {
         let (up, down) = (*self.up.get(register)?, *self.down.get(register)?);
         if up + down == 0 {

@@ -1,21 +1,21 @@
 //! How fast one quantity moved over the readings of a sample.
 //!
-//! Three ways: one that never turns back is the sum of its advances; one with a known period is
-//! unwrapped by the number of periods that makes all intervals agree; of one that turns back
-//! without a known period only those intervals count that agree with one another and are of
-//! different lengths. Ambiguous cases give nothing: there all samples of a place together may have
-//! a common speed or, where that changes all the time, a mean.
+//! Three ways. The progress of a quantity that never falls is the sum of its advances. A quantity
+//! with a known period is unwrapped by the number of periods that makes all intervals agree. Of a
+//! quantity without a known period only intervals of different lengths count that agree with one
+//! another. Ambiguous cases give nothing: all samples of a place together may have a common speed,
+//! or a mean if the speed changes all the time.
 
 use crate::induction::Quantity;
 use crate::steps::{difference, relative_error, sums};
 
-/// Intervals that must agree where aliasing is possible.
+/// Agreeing intervals required against aliasing.
 const AGREEING: usize = 3;
 /// Relative tolerance of agreement.
 const AGREEMENT: f64 = 0.06;
 /// How much the speed varies from interval to interval, as a relative standard deviation.
 const VARIATION: f64 = 0.03;
-/// Share of intervals that do not fit at all.
+/// Share of intervals without a fit.
 const ASTRAY: f64 = 0.15;
 /// Numbers of periods tried for an interval.
 const MOST_PERIODS: u32 = 24;
@@ -23,11 +23,11 @@ const MOST_PERIODS: u32 = 24;
 const SHORT_PERIODS: f64 = 1.5;
 /// Log likelihood ratio below which a speed is no better than none.
 const EVIDENCE: f64 = 5.0;
-/// Speeds that are kept where several are possible.
+/// Remembered speeds, if several are possible.
 const RIVALS: usize = 4;
 /// Times the advance that is expected of an interval that the values of a quantity that turns back must span.
 const TURNS_WITHIN: f64 = 2.0;
-/// Last intervals of which one at least must agree.
+/// Last intervals, one of which must agree.
 const LATE: usize = 2;
 /// Shortest interval.
 const SHORTEST_NS: f64 = 20_000.0;
@@ -35,18 +35,18 @@ const SHORTEST_NS: f64 = 20_000.0;
 /// deviation of each. Shared machines keep their speed for most of the time, and change it by a
 /// fifth and more now and then: one deviation for all explains neither.
 const FROM_SAMPLE_TO_SAMPLE: [(f64, f64); 3] = [(0.4, 0.03), (0.3, 0.08), (0.3, 0.16)];
-/// Share of intervals of many samples that do not fit at all: some are of other work.
+/// Share of unfit intervals of many samples, from other work.
 const MANY_ASTRAY: f64 = 0.2;
 /// Distance of speeds that are tried, and of speeds that are rivals, in logarithms.
 const FINE: f64 = 0.02;
 const APART: f64 = 0.15;
-/// Difference of log likelihoods from which one speed of many samples is believed: of 2,000 sets of
-/// remainders that tell nothing one had 8.6.
+/// Difference of log likelihoods from which one speed of many samples is believed: of 2,000 random
+/// sets of remainders one had 8.6.
 const DECISIVE: f64 = 10.0;
-/// Chance that a remainder which tells nothing is that of a possible speed: intervals in which it
-/// is higher are left out, and it is not taken to be lower than that.
+/// Chance that a random remainder fits a possible speed: intervals with a higher chance are left
+/// out, and the chance is taken no lower.
 const BY_CHANCE: (f64, f64) = (0.02, 0.5);
-/// Intervals from which a mean speed is told.
+/// Intervals from which a mean speed follows.
 const FEWEST_OF_MEAN: usize = 12;
 
 /// The quantity at one reading.
@@ -82,7 +82,7 @@ impl Track {
 /// What the readings of a quantity say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Reckoned {
-    /// Possible speeds, with their log likelihoods; one where there is no doubt.
+    /// Possible speeds, with log likelihoods; one if without doubt.
     pub tracks: Vec<(Track, f64)>,
     pub forward: u32,
     pub backward: u32,
@@ -99,13 +99,13 @@ pub(crate) struct Interval {
 }
 
 impl Interval {
-    /// What it went beyond whole periods, and its time.
+    /// Advance beyond whole periods, and its time.
     fn rest(&self, period: f64) -> (f64, f64) {
         ((self.step as f64).rem_euclid(period), self.ns)
     }
 }
 
-/// `bracket`: bounds of the quantity's speed (see [`Track::speed`]), where something is known.
+/// `bracket`: bounds of the quantity's speed (see [`Track::speed`]), if known.
 pub(crate) fn reckon(
     points: &[Point],
     quantity: &Quantity,
@@ -126,7 +126,7 @@ pub(crate) fn reckon(
         }
         if point.switches == a.switches {
             let step = difference(a.value, point.value, quantity.bits).wrapping_mul(quantity.sign.into());
-            // The instruction pointer may stand before or behind the step within the block.
+            // The instruction pointer may stand before or after the step within the block.
             let step = if step < 0 && step >= -slack { 0 } else { step };
             intervals.push(Interval { step, ns });
         }
@@ -268,8 +268,7 @@ impl Fit<'_> {
         rest + ((speed * ns - rest) / self.period).round().max(0.0) * self.period
     }
 
-    /// Densities of a remainder at that speed: where it tells something, and where it is spread
-    /// over a whole period and may be anything.
+    /// Densities of a remainder at the speed: informative, and uniform over a whole period.
     fn densities(&self, (rest, ns): (f64, f64), speed: f64) -> (f64, f64) {
         let off = self.advance(speed, (rest, ns)) - speed * ns;
         let (mut told, mut spread) = (0.0, 0.0);
@@ -285,7 +284,7 @@ impl Fit<'_> {
         (told, spread)
     }
 
-    /// Log likelihood over that of all remainders being anything.
+    /// Log likelihood over that of uniform remainders.
     fn score(&self, rests: &[(f64, f64)], speed: f64) -> f64 {
         let one = |rest: &(f64, f64)| {
             let (told, spread) = self.densities(*rest, speed);
@@ -294,7 +293,7 @@ impl Fit<'_> {
         rests.iter().map(one).sum()
     }
 
-    /// The probability that a remainder is that of this speed, and tells something.
+    /// Probability that a remainder belongs to this speed, and is informative.
     fn explained(&self, rest: (f64, f64), speed: f64) -> f64 {
         let (told, spread) = self.densities(rest, speed);
         let told = (1.0 - self.astray) * told;
@@ -302,8 +301,8 @@ impl Fit<'_> {
     }
 }
 
-/// The one speed within bounds that explains intervals of many samples (the mean of those that it
-/// explains): where each sample by itself fits several, together they fit one.
+/// The one speed within bounds that explains intervals of many samples (their mean), if each sample
+/// alone fits several.
 pub(crate) fn common_speed(
     intervals: &[Interval],
     (period, error): (f64, f64),
@@ -343,15 +342,15 @@ pub(crate) fn common_speed(
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Common {
     pub speed: f64,
-    /// Log likelihood over that of remainders which tell nothing.
+    /// Log likelihood over that of uninformative remainders.
     pub score: f64,
     /// Relative standard deviation of the speed from sample to sample.
     pub scatter: f64,
 }
 
-/// The mean speed where it varies too much for [`common_speed`]: of intervals so short that within
-/// the bounds only one number of periods fits, more lie within them than would by chance.
-/// (Intervals in which the loop was left and entered again count as slow ones.)
+/// The mean speed where it varies too much for [`common_speed`]. Intervals so short that only one
+/// number of periods fits within the bounds must be more than chance would give. Intervals in which
+/// the loop was left and entered again count as slow ones.
 pub(crate) fn mean_speed(intervals: &[Interval], period: f64, (low, high): (f64, f64)) -> Option<Common> {
     let mut pieces: Vec<(f64, f64)> = Vec::new();
     let mut score = 0.0;

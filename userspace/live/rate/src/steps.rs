@@ -1,9 +1,9 @@
-//! How one quantity (a memory word, a register at one block) moves within one window.
+//! Motion of one quantity (a memory word, a register at one block) within one window.
 
 /// Steps larger than this are no counting.
 pub(crate) const LARGEST_STEP: u64 = 1 << 32;
 
-/// Steps back, a quarter of all so far, after which the rest is not looked at.
+/// Backward steps, a quarter of all so far, after which the rest is skipped.
 const HOPELESS: u32 = 8;
 
 /// What a sequence of values does.
@@ -22,7 +22,7 @@ pub(crate) enum Motion {
 pub(crate) struct Steps {
     /// +1 or −1.
     pub sign: i8,
-    /// Size of each step, if they are all alike.
+    /// Size of each step, if all are alike.
     pub stride: Option<u64>,
     /// The largest of them.
     pub largest: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Steps {
 /// Width that stands for a double that holds whole numbers (counters of awk, Lua and JavaScript).
 pub(crate) const DOUBLE: u32 = 53;
 
-/// The whole number that these bits are as a double.
+/// The whole number with these bits as a double.
 pub(crate) fn whole(bits: u64) -> Option<u64> {
     let value = f64::from_bits(bits);
     let is_whole = value.is_finite() && value.fract() == 0.0 && value.abs() < 9e15;

@@ -1,7 +1,7 @@
-//! Progress inside one repeated string instruction: its counter says how many accesses it made
-//! between two readings.
+//! Progress inside one repeated string instruction: its counter gives the accesses between two
+//! readings.
 //!
-//! No window need be asked what a step is worth, since each repetition makes one access or two. Two
+//! No window need be asked for accesses per step, since each repetition makes one access or two. Two
 //! readings belong to one execution if both stand at the instruction and foretell the same end.
 //! Sources of error: bytes that the processor moves in blocks count one by one, as they do in
 //! windows and in exact runs.

@@ -7,12 +7,12 @@ const SLOTS: usize = 1024;
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
     key: u64,
-    /// The filling that it belongs to; others are empty.
+    /// The filling of the slot; slots of other fillings are empty.
     filling: u32,
     index: u32,
 }
 
-/// Keys in the order in which they came, found by open addressing.
+/// Keys in order of arrival, found by open addressing.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     slots: Vec<Slot>,
@@ -35,13 +35,13 @@ impl Table {
         &self.keys
     }
 
-    /// The index of a key that it has.
+    /// The index of a known key.
     pub fn get(&self, key: u64) -> Option<u32> {
         let slot = self.slots.get(self.find(key))?;
         (slot.filling == self.filling).then_some(slot.index)
     }
 
-    /// The index of a key, which is added if it is new.
+    /// The index of a key, added if new.
     pub fn insert(&mut self, key: u64) -> u32 {
         if self.keys.len() * 2 >= self.slots.len() {
             self.renew((self.slots.len() * 2).max(SLOTS));

@@ -1,18 +1,19 @@
-//! What goes in (readings, windows) and what comes out (rates with an interval and their source).
+//! Input (readings, windows) and output (rates with an interval and their source).
 
 use locality_stream::{Code, Event};
 
 /// Memory words that the kernel side reads at each clock tick of a process.
 pub const WORDS: usize = 4;
 
-/// A thread's registers and some memory words at one clock tick.
+/// A thread's registers and a few memory words at one clock tick.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Monotonic clock in nanoseconds.
     pub time_ns: u64,
-    /// Context switches of the thread so far. Equal in two readings: it ran without pause between them.
+    /// Context switches of the thread so far. Equal in two readings: the thread ran without pause
+    /// between them.
     pub switches: u64,
-    /// Accesses of the thread so far by hardware counters, where there are any.
+    /// Accesses of the thread so far by hardware counters, if available.
     pub accesses: Option<u64>,
     /// Instruction pointer.
     pub ip: u64,
@@ -55,27 +56,27 @@ pub struct WindowView<'a> {
 /// One sample.
 #[derive(Debug, Clone, Copy)]
 pub struct Sample<'a> {
-    /// The thread; any number that is its own within the process.
+    /// The thread; any unique number within the process.
     pub thread: u32,
     /// Light readings within milliseconds of the stop, oldest first. The stop itself may be among them.
     pub readings: &'a [Reading],
-    /// The window that began at the stop, where there was one.
+    /// The window at the stop, if taken.
     pub window: Option<WindowView<'a>>,
 }
 
-/// Where a thread was when it had touched a watched word.
+/// A thread's state after a touch of a watched word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// Instruction pointer of the trap, behind the instruction that touched.
+    /// Instruction pointer of the trap, after the instruction that touched.
     pub ip: u64,
     /// General registers, as in [`Reading::registers`].
     pub registers: [u64; 16],
 }
 
-/// Two touches by one thread, one after the other.
+/// Two consecutive touches by one thread.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// The sample that watched, by its number among those of the process.
+    /// The watching sample, by its number among those of the process.
     pub sample: usize,
     /// The first.
     pub from: Moment,
@@ -83,7 +84,7 @@ pub struct Span {
     pub to: Moment,
     /// CPU time in between.
     pub cpu_ns: f64,
-    /// What that may be wrong by: standard deviation.
+    /// Standard deviation of this value.
     pub error_ns: f64,
     /// CPU time from the sample's stop to the second, about.
     pub until_ns: f64,
@@ -108,7 +109,7 @@ impl Estimate {
         Estimate { value, low: value / (1.0 + relative), high: value * (1.0 + relative) }
     }
 
-    /// Whether it tells something of other samples.
+    /// Whether the rate is evidence for other samples.
     pub(crate) fn is_precise(self) -> bool {
         const HALF: f64 = 0.35;
         self.value > 0.0 && self.high <= self.value * (1.0 + HALF)
@@ -130,19 +131,19 @@ impl Estimate {
 pub enum Source {
     /// Hardware counters of loads and stores, read beside the stop.
     Counters,
-    /// Memory words that count, read beside the stop; the window says what one step is worth.
+    /// Memory words that count, read beside the stop; the window says the accesses per step.
     Words,
     /// Registers that advance by a constant stride, read beside the stop.
     Registers,
     /// As [`Source::Words`] or [`Source::Registers`], by a quantity that only never turned back, or
-    /// by one reading alone; what a step is worth comes from several windows.
+    /// by one reading alone; accesses per step come from several windows.
     Slopes,
-    /// The median of other samples of the same place, or the one speed that all its readings together fit.
+    /// The median of other samples of the same place, or the one speed common to all its readings.
     Region,
     /// A timing model of the window, scaled to samples of the process that have a source of their
     /// own and whose code waits for memory about as much; never unscaled.
     Model,
-    /// None but the timing model as it is, or nothing at all; the interval is a bracket.
+    /// The unscaled timing model alone, or nothing; the interval is a bracket.
     Unknown,
 }
 
@@ -185,7 +186,7 @@ pub struct SampleRate {
     pub accesses_per_ns: Option<Estimate>,
     /// Instructions.
     pub instructions_per_ns: Option<Estimate>,
-    /// Where it comes from.
+    /// Source of the rate.
     pub source: Source,
 }
 

@@ -7,7 +7,7 @@ use crate::core_model::{Duration, Processor};
 use crate::table::Table;
 use crate::types::WindowView;
 
-/// Visits from which a window is one of a loop.
+/// Visits from which a window counts as a loop's.
 const LOOPS: usize = 16;
 
 /// A block begun.
@@ -50,7 +50,7 @@ pub(crate) struct Digest<'a> {
     pub waiting: f64,
 }
 
-/// Makes windows ready, one after the other in the same memory.
+/// Prepares windows one after the other in the same memory.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Digester {
     visits: Sorter<Visit>,
@@ -58,7 +58,7 @@ pub(crate) struct Digester {
     processor: Processor,
 }
 
-/// Sorts by groups in the order in which these came.
+/// Sorts by groups in order of arrival.
 #[derive(Debug, Clone, Default)]
 struct Sorter<T> {
     groups: Table,
@@ -110,7 +110,7 @@ impl Digester {
         let Digester { visits, words, processor } = self;
         visits.clear();
         words.clear();
-        // Words that are only loaded tell nothing.
+        // Words with loads only show nothing.
         for event in window.events {
             if matches!(event.size, 4 | 8) && event.kind == Kind::STORE {
                 words.groups.insert(event.value);
@@ -159,8 +159,8 @@ impl Digester {
     }
 }
 
-/// The block that was begun most often. Of a loop's blocks some are begun once more than the
-/// others, as the window's ends have it: of those the lowest.
+/// The block begun most often. Some blocks of a loop begin once more than others, depending on the
+/// window's ends: of these the lowest.
 fn hottest(visits: &[Visit]) -> Option<u64> {
     let blocks = || visits.chunk_by(|a, b| a.start == b.start);
     let most = blocks().map(<[Visit]>::len).max()?;

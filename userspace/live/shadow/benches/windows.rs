@@ -72,7 +72,7 @@ fn measure(name: &str, command: &[&str]) {
                 window(&mut shadow, &state, &mut target.memory, 200_000);
                 let long = window(&mut shadow, &state, &mut target.memory, 200_000);
                 speed.push(long.counts.instructions as f64 / micros(&long));
-                // What the long ones used is not what a sampler would have used before.
+                // Pages used by long windows are not those that a sampler would have used before.
                 window(&mut shadow, &state, &mut target.memory, 10_000);
                 window(&mut shadow, &state, &mut target.memory, 10_000);
             }

@@ -23,7 +23,7 @@ fn request(request: libc::c_uint, tid: i32, address: usize, data: usize) -> io::
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Stops a thread that is seized: its state, or `None` where it has ended.
+/// Stops a seized thread: its state, or `None` for an ended thread.
 fn stop(tid: i32) -> io::Result<Option<ThreadState>> {
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
     loop {

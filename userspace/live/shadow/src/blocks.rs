@@ -34,7 +34,7 @@ pub struct TableCounts {
     /// Rises when the tables start again from empty, which they do only between windows: indices in
     /// a log are those of the epoch at its end.
     pub epoch: AtomicU64,
-    /// Records that are complete. Written after them, with release order.
+    /// Number of complete records. Written after them, with release order.
     pub instructions: AtomicU32,
     /// The same of blocks.
     pub blocks: AtomicU32,
@@ -54,14 +54,14 @@ pub struct Tables {
 /// A block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
-    /// Its ops, and those behind its last.
+    /// First op of the block, and the end of its ops.
     pub(crate) first: u32,
     pub(crate) end: u32,
     /// The blocks that followed last: address and number.
     links: [(u64, u32); 2],
     older: bool,
     process: u32,
-    /// The window in which its bytes were last compared.
+    /// The window of the last comparison of its bytes.
     valid: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Blocks {
     pub(crate) complex: Vec<Instruction>,
     blocks: Vec<Block>,
     by_address: Map<(u32, u64), u32>,
-    /// Number of the op at an address, and that behind the last of its block.
+    /// Number of the op at an address, and that after the last of its block.
     inside: Map<(u32, u64), (u32, u32)>,
     decoder: Decoder,
     is_full: bool,
@@ -209,8 +209,8 @@ impl Blocks {
         while let (Some(record), Some(op)) = (records.get(at), ops.get(at)) {
             let offset = (op.ip % PAGE) as usize;
             let length = usize::from(op.length);
-            // The record may lie in memory that others write: what was decoded counts only if it is
-            // still there too.
+            // The record may lie in memory with other writers: decoding counts only if the bytes
+            // are unchanged afterwards.
             if offset + length > PAGE as usize {
                 let mut bytes = [0; 15];
                 let (count, _) = source.process.code(op.ip, &mut bytes, pages, memory)?;
@@ -220,7 +220,7 @@ impl Blocks {
                 at += 1;
                 continue;
             }
-            // All that lie in this page.
+            // All blocks in this page.
             let start = op.ip - offset as u64;
             let (page, _) = source.process.page(start, pages, memory)?;
             while let (Some(record), Some(op)) = (records.get(at), ops.get(at)) {

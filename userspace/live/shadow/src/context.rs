@@ -33,9 +33,9 @@ pub(crate) struct Context {
     pub(crate) bounce: [u8; BOUNCE],
     /// Mask registers.
     pub(crate) masks: [u64; 8],
-    /// Status flags; other bits mean nothing.
+    /// Status flags; other bits are ignored.
     pub(crate) flags: u64,
-    /// Where a stub that faults goes on, and with which stack pointer.
+    /// Continuation of a faulting stub, and its stack pointer.
     pub(crate) resume: u64,
     pub(crate) stack: u64,
     /// Signal of the fault, 0 for none.
@@ -47,7 +47,7 @@ pub(crate) struct Context {
     pub(crate) gs_base: u64,
     /// Flags other than the status flags.
     pub(crate) other_flags: u64,
-    /// First byte of the stubs and the one behind the last.
+    /// First byte of the stubs and the one after the last.
     pub(crate) code: u64,
     pub(crate) code_end: u64,
 }
@@ -78,7 +78,7 @@ impl Context {
         self.set(number, new);
     }
 
-    /// All flags as `pushfq` shows them.
+    /// All flags in the form of `pushfq`.
     pub(crate) fn rflags(&self) -> u64 {
         self.flags & STATUS | self.other_flags & !STATUS | ALWAYS
     }
@@ -129,8 +129,8 @@ pub(crate) struct Low {
     used: usize,
 }
 
-// SAFETY: owned memory that nothing else refers to; the signal handler looks at it only while a
-// stub of it runs.
+// SAFETY: owned memory without other references; the signal handler reads it only while its stub
+// runs.
 unsafe impl Send for Low {}
 
 impl Low {
@@ -181,7 +181,7 @@ impl Low {
         if end > CODE_BYTES {
             return None;
         }
-        // SAFETY: within the part for stubs, as just checked; nothing else refers to it.
+        // SAFETY: within the part for stubs, as just checked; without other references.
         let to = unsafe {
             let to = self.start.as_ptr().add(CONTEXT_BYTES + self.used);
             std::ptr::copy_nonoverlapping(code.as_ptr(), to, code.len());

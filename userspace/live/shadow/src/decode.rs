@@ -12,7 +12,7 @@ use crate::stub::{assemble, uses_x87};
 use crate::whitelist::Host;
 use crate::window::End;
 
-/// Makes ops; stubs are shared by all instructions that differ in their addresses only.
+/// Makes ops; instructions that differ only in addresses share a stub.
 pub(crate) struct Decoder {
     host: Host,
     factory: InstructionInfoFactory,
@@ -166,7 +166,7 @@ fn most_events(instruction: &Instruction) -> u8 {
     }
 }
 
-/// What needs no stub, or more than one.
+/// Instructions without a stub, or with several.
 fn special(instruction: &Instruction, host: Host) -> Option<Do> {
     let masked = is_masked(instruction) && host.lists(instruction);
     let only_if = |yes| if yes { Do::Complex } else { Do::End(End::Unsupported) };

@@ -1,5 +1,5 @@
 //! Runs a stub and catches what it does wrong: a fault in a stub is a signal, whose handler goes on
-//! behind the call.
+//! after the call.
 //!
 //! The handlers are the process'; a signal from elsewhere is passed on to the action that was there
 //! before. They need an alternate stack, which each thread that runs windows gets.
@@ -17,7 +17,7 @@ const SIGNALS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGI
 const STACK: usize = 64 << 10;
 
 thread_local! {
-    /// The context whose stub this thread runs.
+    /// The context of the stub running in this thread.
     static CURRENT: Cell<*mut Context> = const { Cell::new(ptr::null_mut()) };
     static HAS_STACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -48,7 +48,7 @@ pub(crate) fn prepare() -> io::Result<()> {
     if !HAS_STACK.get() {
         let memory = Box::leak(vec![0_u8; STACK].into_boxed_slice());
         let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
-        // SAFETY: the memory is leaked, so it stays.
+        // SAFETY: the memory is leaked, hence permanent.
         if unsafe { libc::sigaltstack(&raw const stack, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -57,7 +57,7 @@ pub(crate) fn prepare() -> io::Result<()> {
     Ok(())
 }
 
-/// In a stub: notes the fault and goes on behind the call. Elsewhere: does what would have been
+/// In a stub: notes the fault and goes on after the call. Elsewhere: does what would have been
 /// done without us.
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let current = CURRENT.get();
@@ -77,7 +77,7 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// Hands a signal to the action that was there before.
+/// Hands a signal to the former action.
 ///
 /// # Safety
 /// Only from a handler, with its arguments.

@@ -17,7 +17,7 @@ use crate::whitelist::Host;
 use crate::window::{Counts, End, Limits, Log};
 use crate::xstate::{self, Layout, SHADOW_STACK};
 
-/// Most processes remembered; beyond that all are forgotten.
+/// Most remembered processes; beyond that all are forgotten.
 const PROCESSES: usize = 256;
 /// What a system call returns that the kernel will start again once the thread runs: ERESTARTSYS,
 /// ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK (`include/linux/errno.h`).
@@ -111,7 +111,7 @@ impl Executor {
         self.pages.begin(limits.pages);
         process.fetch(&mut self.pages, memory, limits.pages);
         // The context is referred to twice: by the machine, and by the decoder, which asks for
-        // addresses in it and adds stubs behind it.
+        // addresses in it and adds stubs after it.
         let context = std::ptr::from_mut(self.low.context());
         // SAFETY: the mapping lives as long as `low`; `Low::append` and `places` touch no byte of
         // the context.
@@ -198,7 +198,7 @@ fn is_restarted(machine: &mut Machine<'_>, state: &ThreadState) -> bool {
     machine.load(before, 2).is_ok_and(|bytes| matches!(bytes, 0x050f | 0x80cd | 0x340f))
 }
 
-/// Runs blocks until something ends the window; where it ended.
+/// Runs blocks to the end of the window; returns the final position.
 fn execute(machine: &mut Machine<'_>, blocks: &mut Blocks, source: &mut Source<'_>) -> u64 {
     let window = source.window;
     let mut current = NO_BLOCK;

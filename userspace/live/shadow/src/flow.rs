@@ -8,7 +8,7 @@ use crate::op::{Do, Op};
 use crate::window::End;
 
 impl Machine<'_> {
-    /// Runs it and sets where control goes.
+    /// Runs the instruction and sets the next position.
     #[inline(always)]
     pub(crate) fn flow(&mut self, op: &Op, index: u32) -> Step {
         match op.what {

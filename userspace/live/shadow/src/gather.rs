@@ -23,7 +23,7 @@ fn shape(mnemonic: M) -> Option<(usize, usize, bool)> {
     })
 }
 
-/// Whether the instruction is one of these and this processor has it.
+/// Whether the instruction is a gather known to this processor.
 pub(crate) fn is_known(instruction: &Instruction, host: Host) -> bool {
     let has = |feature: &CpuidFeature| match feature {
         CpuidFeature::AVX2 => std::is_x86_feature_detected!("avx2"),

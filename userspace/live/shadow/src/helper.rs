@@ -59,14 +59,14 @@ use life::{Pin, Process};
 pub struct Settings {
     /// The program that becomes the window process; it calls [`become_helper_if_asked`] first.
     pub program: PathBuf,
-    /// Real-time priority, if it may have one. Lower than the calling thread's, so that a window
-    /// process that runs away cannot keep the tracer from killing it.
+    /// Real-time priority, if permitted. Lower than the calling thread's, so that the tracer can
+    /// always kill a runaway window process.
     pub real_time: Option<i32>,
     /// No window is longer, whatever its limits say.
     pub longest: Duration,
     /// How much longer than a window's limit the caller waits for the answer.
     pub margin: Duration,
-    /// How long after that it may still be busy before it is killed.
+    /// Further time for a busy process before it is killed.
     pub patience: Duration,
     /// The longest windows and all code.
     pub room: Room,
@@ -97,7 +97,7 @@ pub enum Error {
     /// A system call of ours failed.
     #[error("cannot {0} for the window process: {1}")]
     System(&'static str, #[source] io::Error),
-    /// It could not confine itself, or died while it was starting.
+    /// Confinement failed, or the process died during its start.
     #[error("the window process {0}")]
     Ended(String),
     /// It did not answer in time.
@@ -111,7 +111,7 @@ pub enum Error {
     Memory(u32, #[source] io::Error),
 }
 
-/// What it told of a target: kept to hand it to the next window process.
+/// Data about a target, stored for the next window process.
 #[derive(Debug)]
 struct Known {
     pid: u32,
@@ -186,7 +186,7 @@ impl Helper {
         let ranges = ranges::in_namespace(maps, clock_pages::is_same_time(pid));
         self.known.insert(key, Known { pid, memory, ranges });
         if self.process.as_ref().is_none_or(|process| !process.is_up()) {
-            // It is handed over when there is a process again.
+            // Handed over when a process exists again.
             return Ok(());
         }
         let handed = self.hand_over(key);
@@ -212,7 +212,7 @@ impl Helper {
     /// The process has ended, or is no longer traced.
     pub fn remove_process(&mut self, key: u64) {
         if self.known.remove(&key).is_some() {
-            // Where this fails, the process has been killed and so has forgotten.
+            // After a failure the process has been killed, and its memory is gone.
             let _ = self.command(key, Ask::Drop, &[], true);
         }
     }
@@ -250,7 +250,7 @@ impl Helper {
         process.wait_until_idle(deadline);
         process.store_ranges(ranges);
         let Some(answer) = process.ask(&request, &[], deadline) else {
-            // It may hold what we want it to forget.
+            // The process may remember data that must be forgotten.
             self.kill("did not answer");
             return Err(Error::Late);
         };
@@ -409,7 +409,7 @@ impl Helper {
         self.generation
     }
 
-    /// All code that windows have met so far: a private copy, brought up to date.
+    /// All code met by windows so far: a private, updated copy.
     pub fn code(&mut self) -> Code<'_> {
         if let Some(process) = &self.process {
             let (_, instructions, blocks) = self.code_now;

@@ -77,7 +77,7 @@ impl<'a> Machine<'a> {
         if self.until_clock == 0 { self.look_at_clock() } else { Ok(()) }
     }
 
-    /// So many pages or blocks were read that are new in this window.
+    /// Limit of pages or blocks new in this window.
     #[inline(always)]
     pub(crate) fn hurry(&mut self, fresh: u32) {
         if fresh > 0 {

@@ -2,7 +2,7 @@
 //! selected elements is one access, and bytes that are not selected count as zero where they cannot
 //! be read.
 //!
-//! Sources of error: a permutation under a mask, which reads its operand whole, is told as reading
+//! Sources of error: a permutation under a mask, which reads its operand whole, is reported as reading
 //! the elements that the mask names.
 
 use iced_x86::{Instruction, Mnemonic as M, OpKind, Register};
@@ -86,7 +86,7 @@ impl Machine<'_> {
         (selected, count, size as u16)
     }
 
-    /// Runs it on a copy of its operand.
+    /// Runs the instruction on a copy of its operand.
     pub(crate) fn masked(&mut self, op: &Op, index: u32, instruction: &Instruction) -> Step {
         let (selected, count, size) = self.selection(op, instruction);
         let address = self.address(&op.place);
@@ -156,7 +156,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// maskmovdqu: bytes whose mask has its top bit go to where RDI points.
+    /// maskmovdqu: bytes with the mask's top bit go to the address in RDI.
     pub(crate) fn mask_move(&mut self, op: &Op, index: u32, instruction: &Instruction) -> Step {
         if instruction.mnemonic() == M::Maskmovq {
             return self.stop(End::Unsupported, op.ip);

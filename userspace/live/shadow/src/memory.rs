@@ -8,7 +8,7 @@ pub const PAGE: u64 = 4096;
 /// A page's bytes.
 pub type Page = [u8; PAGE as usize];
 
-/// What may be kept of a page from one window to the next.
+/// What may be cached of a page from one window to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Text of a file, mapped private, executable and not writable: it does not change while it is mapped.
@@ -23,7 +23,7 @@ pub trait Memory {
     /// once; `found[i]` is set to whether page i could be read. The three slices are equally long.
     fn read(&mut self, pages: &[u64], into: &mut [Page], found: &mut [bool]);
 
-    /// What may be kept of the page at this address.
+    /// Permission to cache the page at this address.
     fn trust(&self, page: u64) -> Trust;
 
     /// How a window ends at data of a page that could not be read.

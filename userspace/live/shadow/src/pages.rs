@@ -20,11 +20,11 @@ const LOOKASIDE: usize = 256;
 pub(crate) struct Slot {
     /// Address in the target.
     pub(crate) address: u64,
-    /// False where the target has no such page.
+    /// False if the target lacks the page.
     pub(crate) found: bool,
     /// Looked at in this window, not only fetched in advance.
     pub(crate) used: bool,
-    /// Instructions of it were executed in this window.
+    /// The page's instructions were executed in this window.
     pub(crate) code: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Pages {
     most: usize,
 }
 
-// SAFETY: owned memory; nothing else refers to it.
+// SAFETY: owned memory without other references.
 unsafe impl Send for Pages {}
 
 impl Pages {
@@ -175,7 +175,7 @@ impl Pages {
     #[cold]
     fn write_slowly(&mut self, address: u64, memory: &mut dyn Memory) -> Result<*mut u8, Ended> {
         let (slot, what) = self.use_slot(address, memory)?;
-        // Text may not be written: the program would get a signal, or the caller is behind.
+        // Text may not be written: the program would get a signal, or the caller is out of date.
         if what.code || memory.trust(what.address) == Trust::Text {
             return Err((End::CodeWritten, address));
         }
@@ -205,7 +205,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`; nothing refers to it any more.
+        // SAFETY: mapped in `new`, without remaining references.
         unsafe { libc::munmap(self.pool.as_ptr().cast(), MOST * PAGE as usize) };
     }
 }

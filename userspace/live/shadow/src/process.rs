@@ -1,11 +1,11 @@
-//! What is kept of a process between windows: its text, and the pages that it used last.
+//! Data of a process cached between windows: its text, and the pages used last.
 
 use crate::hash::Map;
 use crate::memory::{Memory, PAGE, Page, Trust};
 use crate::pages::{Ended, Pages};
 use crate::window::End;
 
-/// Most text pages kept of a process; decoded instructions outlive them.
+/// Most text pages cached of a process; decoded instructions outlive them.
 const TEXT: usize = 1024;
 /// Most pages fetched in advance.
 const ADVANCE: usize = 256;
@@ -15,7 +15,7 @@ pub(crate) struct Process {
     /// Never used for another one.
     pub(crate) number: u32,
     text: Map<u64, Box<Page>>,
-    /// Pages that the last window used, and whether the one before it did too.
+    /// Pages of the last window, and whether the window before used them too.
     pages: Vec<(u64, bool)>,
     /// Text pages read in this window.
     pub(crate) text_reads: u32,
@@ -26,8 +26,8 @@ impl Process {
         Process { number, text: Map::default(), pages: Vec::new(), text_reads: 0 }
     }
 
-    /// Reads at once what the window will probably use: what each of the last two used. Any other
-    /// page is read when it is asked for, which takes little longer.
+    /// Reads the probable pages of the window at once: those used by each of the last two. Other
+    /// pages are read on demand, which takes little longer.
     pub(crate) fn fetch(&mut self, pages: &mut Pages, memory: &mut dyn Memory, most: u64) {
         self.text_reads = 0;
         let most = usize::try_from(most / 2).unwrap_or(ADVANCE).min(ADVANCE);
@@ -47,7 +47,7 @@ impl Process {
     }
 
     /// Copies the code at `ip`, at most 15 bytes. Returns their number, and whether all of it may
-    /// be kept for good.
+    /// be cached for good.
     pub(crate) fn code(
         &mut self,
         ip: u64,
@@ -78,7 +78,7 @@ impl Process {
         }
     }
 
-    /// A page of code, and whether it may be kept for good.
+    /// A page of code, and whether it may be cached for good.
     pub(crate) fn page<'a>(
         &'a mut self,
         page: u64,

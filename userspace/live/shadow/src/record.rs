@@ -45,7 +45,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// A block begins; false where there is no room for it.
+    /// A block begins; false without room for it.
     #[inline(always)]
     pub(crate) fn block(&mut self, block: u32, registers: [u64; 16]) -> bool {
         if !self.has_room(1) {

@@ -1,8 +1,8 @@
 //! fxsave, xsave, xsavec and their inverses, as programs use them to keep registers across a lazily
 //! bound call.
 //!
-//! Sources of error: which components the processor takes for in their initial state is its own
-//! affair; here it is those whose registers hold the initial values.
+//! Sources of error: the processor decides which components count as initial; here they are those
+//! with initial values.
 
 use iced_x86::{Instruction, Mnemonic as M};
 use locality_stream::Kind;
@@ -13,7 +13,7 @@ use crate::op::Op;
 use crate::window::End;
 use crate::xstate::{self, COMPONENTS, HEADER, HELD, MXCSR, XMM, word};
 
-/// Room for an area with all components held.
+/// Room for an area with all components.
 const AREA: usize = 4096;
 /// Bit 63 of XCOMP_BV: the compacted form.
 const COMPACTED: u64 = 1 << 63;
@@ -33,7 +33,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The components asked for, if this machine holds them all.
+    /// The requested components, if this machine has all of them.
     fn requested(&self) -> Option<u64> {
         let asked = (self.context.gpr[0] & 0xffff_ffff | self.context.gpr[2] << 32) & self.layout.enabled;
         (self.layout.enabled != 0 && asked & !HELD == 0).then_some(asked)

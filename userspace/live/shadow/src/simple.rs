@@ -119,7 +119,7 @@ pub(crate) fn stack(instruction: &Instruction, op: &mut Op) -> bool {
     true
 }
 
-/// What is done in Rust because it is common. All else of the kind runs as a stub.
+/// Common instructions, executed in Rust. The rest of the kind runs as stubs.
 pub(crate) fn integer(instruction: &Instruction, op: &mut Op) -> bool {
     let to = instruction.op0_register();
     let width = to.size() as u8;

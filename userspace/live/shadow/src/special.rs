@@ -11,7 +11,7 @@ use crate::op::Op;
 use crate::window::End;
 
 const DIRECTION: u64 = 1 << 10;
-/// Leaves of CPUID that tell on which processor it runs.
+/// Leaves of CPUID that depend on the processor.
 const OF_PROCESSOR: [u32; 5] = [0x1, 0xb, 0x1f, 0x8000_001e, 0x8000_0026];
 
 impl Machine<'_> {
@@ -83,7 +83,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Runs here what would run there, on the same machine.
+    /// Runs the instruction here: the target runs on the same machine.
     fn cpuid(&mut self, op: &Op) -> Step {
         let (leaf, sub) = (self.context.gpr[0] as u32, self.context.gpr[1] as u32);
         if OF_PROCESSOR.contains(&leaf) {

@@ -1,4 +1,4 @@
-//! Makes the stub of an instruction: load the registers that it uses, run it, store those that it changes.
+//! Makes the stub of an instruction: load its input registers, run it, store its output registers.
 //!
 //! The memory operand is re-encoded to the address that the stub gets in RDI; RSP, which is ours,
 //! is replaced by another register. Nothing of the target's is an address here.

@@ -9,7 +9,7 @@ use std::arch::{is_x86_feature_detected as host_has, x86_64::__cpuid};
 
 use iced_x86::{CpuidFeature as F, EncodingKind, Instruction, Mnemonic, Mnemonic as M};
 
-/// What this processor has.
+/// Features of this processor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Host {
     pub(crate) avx: bool,
@@ -197,7 +197,7 @@ pub(crate) const NEVER: &[Mnemonic] = &[
     M::Fxrstor64,
     M::Vzeroall,
     M::Vzeroupper,
-    // They load or store MXCSR, which a stub exchanges by itself.
+    // They load or store MXCSR, which stubs exchange anyway.
     M::Ldmxcsr,
     M::Stmxcsr,
     M::Vldmxcsr,

@@ -1,9 +1,8 @@
 //! What a window yields: events of the access stream, the values moved, registers at each block,
 //! and why it ended.
 //!
-//! All of it lies in slices that the caller provides, so that it can be written straight into
-//! memory shared with another process. Whoever reads a [`Log`] out of shared memory must not trust
-//! its numbers.
+//! The parts are slices given by the caller, to be written straight into shared memory. A reader of
+//! a [`Log`] in shared memory must not trust its numbers.
 
 use locality_stream::{Event, Plain};
 
@@ -37,7 +36,7 @@ pub enum End {
     Unreadable = 5,
     /// Code that cannot be read. `detail`: address.
     UnreadableCode = 6,
-    /// An instruction that is not on the list of those that may be run. `detail`: its address.
+    /// An instruction outside of the list. `detail`: its address.
     Unsupported = 7,
     /// Bytes that are no instruction. `detail`: address.
     Invalid = 8,
@@ -61,7 +60,7 @@ pub enum End {
 }
 
 impl End {
-    /// All of them, in order of their numbers.
+    /// All ends, in order of their numbers.
     pub const ALL: [End; 17] = [
         End::Instructions,
         End::Pages,
@@ -145,7 +144,7 @@ pub struct Log<'a> {
     /// [`locality_stream::Kind::BLOCK_CUT`] at the end.
     pub events: &'a mut [Event],
     /// For each access event the value moved: what was loaded, or what is stored; its low 8 bytes,
-    /// zero-extended. 0 for accesses of the kinds whose values are not kept (saved states).
+    /// zero-extended. 0 for accesses of the kinds whose values are not stored (saved states).
     pub values: &'a mut [u64],
     /// For each block event the general registers there, in the order of
     /// [`locality_isa::Registers::general`].

@@ -1,6 +1,6 @@
 //! Vector and x87 state to and from the XSAVE area's standard form (Intel SDM, volume 1, chapter 13).
 //!
-//! Held are x87, SSE, AVX and the three components of AVX-512; others (PKRU, AMX tiles, shadow
+//! Stored are x87, SSE, AVX and the three components of AVX-512; others (PKRU, AMX tiles, shadow
 //! stacks) are passed on unchanged.
 
 use std::arch::x86_64::{__cpuid_count, __get_cpuid_max, _xgetbv};
@@ -30,7 +30,7 @@ pub(crate) struct Component {
     pub(crate) aligned: bool,
 }
 
-/// Where this processor keeps what.
+/// Layout of this processor's area.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
     /// Components that the kernel has enabled (XCR0); 0 without XSAVE.
@@ -126,7 +126,7 @@ pub(crate) fn initial_fx(context: &mut Context) {
     put(&mut context.fx, MXCSR, &HOST_MXCSR.to_le_bytes());
 }
 
-/// Loads component `n` of those held, which begins at `at` (x87 and SSE: anywhere), or its initial state.
+/// Loads component `n` of those stored, which begins at `at` (x87 and SSE: anywhere), or its initial state.
 pub(crate) fn load(context: &mut Context, n: usize, area: &[u8], at: usize, present: bool) {
     let none: &[u8] = &[];
     let area = if present { area } else { none };
@@ -205,7 +205,7 @@ pub(crate) fn store(context: &Context, n: usize, area: &mut [u8], at: usize) {
     }
 }
 
-/// Components that are not in their initial state.
+/// Components not in their initial state.
 pub(crate) fn in_use(context: &Context) -> u64 {
     let any = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
     let low = &context.vectors[..16];

@@ -39,7 +39,7 @@ const SPIN_NS: u64 = 30_000_000;
 /// Sampling period while spinning.
 const PERIOD_NS: u64 = 1_000_000;
 
-/// Gaps shorter than this are the loop itself.
+/// Shorter gaps are the loop alone.
 const GAP_NS: u64 = 1_000;
 
 /// Gaps that the child can note.
@@ -48,7 +48,7 @@ const GAPS: usize = 512;
 /// Traps that are timed.
 const TRAPS: u64 = 24;
 
-/// Longest that the child may take for all of it.
+/// Longest time for the child's whole calibration.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The child waits awake for an order for so long, then asleep.
@@ -57,12 +57,12 @@ const AWAKE: Duration = Duration::from_millis(1);
 /// How long it sleeps at a time then.
 const NAP: Duration = Duration::from_micros(100);
 
-/// Longest time in a row that it spins, and its rest behind that.
+/// Longest time of spinning in a row, and the rest after it.
 const SLICE_NS: u64 = 4_000_000;
 const REST_NS: u64 = 1_000_000;
 
-/// What is assumed where the machine is too busy to measure: the dearest that was seen on virtual
-/// machines, so that the budget holds.
+/// Assumed on a machine too busy to measure: the highest prices seen on virtual machines, to
+/// respect the budget.
 pub(super) const GUESS: UnitCosts = UnitCosts {
     tick_ns: 30_000,
     trap_ns: 20_000,
@@ -78,7 +78,7 @@ const MOST_NS: u64 = 200_000;
 
 #[repr(C)]
 struct Shared {
-    /// What the child shall do next; it answers in `done`.
+    /// The child's next order; the child answers in `done`.
     order: AtomicU64,
     done: AtomicU64,
     result_ns: AtomicU64,
@@ -105,14 +105,14 @@ struct Child {
     until: Instant,
 }
 
-/// Name of the child: of this tool's processes the only one that is traced, and only for what a stop costs.
+/// Name of the child, the only traced process of this tool, traced to measure the cost of a stop.
 const CHILD: &std::ffi::CStr = c"calibration";
 
 impl Child {
     fn start() -> io::Result<Self> {
         let page = sys::shared_memory(size_of::<Shared>())?.cast::<Shared>();
         let parent = std::process::id();
-        // SAFETY: one thread, so the child may go on as a copy of this process.
+        // SAFETY: with one thread the child may continue as a copy of this process.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -200,8 +200,8 @@ impl Drop for Child {
     }
 }
 
-/// A trap that lost its cause (`capture::stops::is_stray_trap`) must not end the child: it has
-/// nobody to swallow the signal.
+/// A trap without its cause (`capture::ptrace_stops::is_stray_trap`) must not end the child, whose
+/// signals are not swallowed.
 fn survive_stray_traps() {
     extern "C" fn ignore(_: libc::c_int) {}
     let handler: extern "C" fn(libc::c_int) = ignore;
@@ -209,7 +209,7 @@ fn survive_stray_traps() {
     unsafe { libc::signal(libc::SIGTRAP, handler as usize) };
 }
 
-/// The child's life: follow orders until told to quit.
+/// The child's life: follow orders until the order to quit.
 fn obey(shared: &Shared) -> ! {
     let (mut last, mut since) = (0, Instant::now());
     loop {
@@ -263,7 +263,7 @@ fn spin(shared: &Shared, length_ns: u64) -> u64 {
     gaps as u64
 }
 
-/// Time of an access; there is another one behind it.
+/// Time of an access; another one follows.
 fn touch(word: &AtomicU64) -> u64 {
     let start = sys::monotonic_ns();
     word.load(Ordering::Relaxed);
@@ -288,12 +288,12 @@ fn copy() -> u64 {
     sys::monotonic_ns() - start
 }
 
-/// Prices, and where they come from.
+/// Prices and their origin.
 #[derive(Debug, Clone)]
 pub struct Calibration {
     /// Measured, or [`GUESS`].
     pub prices: UnitCosts,
-    /// A sentence for the reader where they are a guess.
+    /// A sentence for the reader if the prices are a guess.
     pub guessed: Option<String>,
 }
 
@@ -306,7 +306,7 @@ pub fn are_plausible(prices: &UnitCosts) -> bool {
         && free_ns.max(armed_ns) <= 10 * MOST_NS
 }
 
-/// The prices of this machine, or a careful guess where they cannot be measured.
+/// The prices of this machine, or a careful guess if unmeasurable.
 pub fn measure_or_guess(object: &mut Object, ring: &mut Ring) -> Calibration {
     let why = match measure(object, ring) {
         Ok(prices) if are_plausible(&prices) => return Calibration { prices, guessed: None },
@@ -387,7 +387,7 @@ fn readings(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<u
     price(&gaps, ring, at, 4).context("the meter did not fire while a process ran")
 }
 
-/// The length that one of `parts` of the gaps in which a record was made lie below.
+/// The length above one of `parts` of the gaps with a record.
 fn price(
     gaps: &[[u64; 2]],
     ring: &mut Ring,
@@ -404,8 +404,8 @@ fn price(
     (!costs_ns.is_empty()).then(|| quantile(costs_ns, parts))
 }
 
-/// A trap that stays armed, what of it lies outside of the program that records it, and what it
-/// takes to disarm an event beyond the first.
+/// Cost of a trap that stays armed, its part outside of the recording program, and the extra cost
+/// of disarming an event.
 fn traps(child: &mut Child, object: &mut Object, ring: &mut Ring) -> Result<[u64; 3]> {
     let quiet_ns = median((0..TRAPS).map(|_| child.ask(0)).collect::<Result<_>>()?);
     let (trap_ns, gaps_ns) = timed_traps(child, object, ring, Event::enable)?;
@@ -451,7 +451,7 @@ fn timed_traps(
 fn copies(child: &mut Child, object: &mut Object) -> Result<[u64; 2]> {
     let timed = |child: &mut Child| {
         let times: Result<Vec<u64>> = (0..COPIES).map(|_| child.ask(COPY)).collect();
-        // The shortest: what interrupts a copy is no part of it.
+        // The shortest: interruptions are no part of a copy.
         Ok::<_, anyhow::Error>(times?.into_iter().min().unwrap_or(0) / PAGES as u64)
     };
     let free_ns = timed(child)?;
@@ -493,7 +493,7 @@ fn median(values: Vec<u64>) -> u64 {
     quantile(values, 2)
 }
 
-/// The value that one of `parts` of all lie below.
+/// The value above one of `parts` of all values.
 fn quantile(mut values: Vec<u64>, parts: usize) -> u64 {
     values.sort_unstable();
     values.get(values.len() / parts).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What an earlier start of this tool has measured of this machine, so that the next one need not.
+//! Measurements of this machine by an earlier start of the tool, for the next start.
 //!
 //! One file in a folder that nobody but our effective user can enter, opened step by step without
 //! following a link: in `/run`, which ends with the machine's run, never below `$HOME`, which under
@@ -46,7 +46,7 @@ pub struct Remembered {
     pub machine: Machine,
 }
 
-/// What the numbers of another machine, kernel or program are told by.
+/// What the numbers of another machine, kernel or program are recognised by.
 fn key() -> String {
     let read = |path: &str| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).trim().to_owned();
     let cpuinfo = read("/proc/cpuinfo");
@@ -71,8 +71,8 @@ fn key() -> String {
 }
 
 impl Remembered {
-    /// Hands each number with its name to `visit`, in the order in which they are written, and takes
-    /// over what that makes of it. False where a price became no whole number.
+    /// Hands each number with its name to `visit`, in file order, and takes the result over. False
+    /// if a price is no whole number any more.
     fn visit(&mut self, mut visit: impl FnMut(&str, &mut f64)) -> bool {
         let Self { prices, machine } = self;
         let [free_ns, armed_ns] = &mut prices.copies_ns;
@@ -169,7 +169,7 @@ impl Remembered {
     }
 }
 
-/// What is remembered of this machine, or why nothing is.
+/// Remembered values of this machine, or the reason for their absence.
 ///
 /// # Errors
 /// A reason for our own log.
@@ -178,7 +178,7 @@ pub fn recall() -> Result<Remembered, String> {
     recall_in(&folder, &key())
 }
 
-/// Remembers it for the next start; what fails there costs that one some milliseconds.
+/// Stores the values for the next start; a failure costs that start some milliseconds.
 pub fn remember(what: &Remembered) {
     let remembered = folder_in(PARENT, FOLDER).and_then(|folder| remember_in(&folder, what, &key()));
     tracing::debug!(?remembered, "calibration");
@@ -197,7 +197,7 @@ fn recall_in(folder: &File, key: &str) -> Result<Remembered, String> {
 }
 
 fn remember_in(folder: &File, what: &Remembered, key: &str) -> io::Result<()> {
-    // Left behind by a start that was killed.
+    // Left by a start that was killed.
     // SAFETY: a system call with a live name.
     unsafe { libc::unlinkat(folder.as_raw_fd(), NEW_FILE.as_ptr(), 0) };
     let mut file = open_in(folder, NEW_FILE, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)?;
@@ -227,8 +227,8 @@ fn folder_in(parent: &CStr, name: &CStr) -> io::Result<File> {
             fd => File::from_raw_fd(fd),
         }
     };
-    // It is there already, or what follows says why it is not.
-    // SAFETY: a system call with a live name.
+    // The folder exists already, or the next call gives the reason. SAFETY: a system call with a
+    // live name.
     unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o700) };
     let folder = open_in(&parent, name, libc::O_RDONLY | libc::O_DIRECTORY)?;
     let status = folder.metadata()?;

@@ -31,7 +31,8 @@ const CALL_LENGTH_MAX: u64 = 15;
 pub struct Walk {
     /// The accessing (or sampled) instruction, then return addresses.
     pub addresses: Vec<CodeAddress>,
-    /// The frames that they were found in; one more or less than addresses where the innermost was put right.
+    /// The frames of these addresses; one more or less than addresses after a correction of the
+    /// innermost.
     pub frames: Vec<StackFrame>,
     /// Why outer frames are missing.
     pub cut: Option<&'static str>,
@@ -87,7 +88,7 @@ impl Sites {
         walk
     }
 
-    /// The stack of a touch, its innermost frame the accessing instruction where it was found.
+    /// The stack of a touch; the innermost frame is the accessing instruction, if found.
     pub fn of_touch(&mut self, trap: &Trap) -> Walk {
         let record = &trap.record;
         if is_worker(record) {
@@ -96,7 +97,7 @@ impl Sites {
         let pid = record.header.tgid;
         let mut walk = self.walk(pid, &record.regs, &trap.stack);
         if record.kernel != 0 {
-            // In a system call the saved address lies behind the two-byte `syscall`.
+            // In a system call the saved address lies after the two-byte `syscall`.
             if let (Some(first), true) = (walk.addresses.first_mut(), (record.regs.orig_rax as i64) >= 0) {
                 *first = CodeAddress::Exact(record.regs.rip.wrapping_sub(2));
             }
@@ -184,7 +185,7 @@ pub fn is_worker(record: &TouchRecord) -> bool {
     record.kernel != 0 && record.regs.rip == 0 && record.regs.rsp == 0
 }
 
-/// What such a thread is, by its name.
+/// Kind of such a thread, by its name.
 pub fn worker(thread: &str) -> &'static str {
     let kinds = [
         ("iou-wrk-", "[kernel] io_uring worker"),
@@ -195,11 +196,11 @@ pub fn worker(thread: &str) -> &'static str {
     kind.map_or("[kernel] worker", |(_, what)| what)
 }
 
-/// Longest piece of a function that is decoded from its start.
+/// Longest piece of a function decoded from its start.
 const FUNCTION_BYTES_MAX: u64 = 64 << 10;
 
-/// The code to look in, with its address: from the function's start, out of the file, where that is
-/// known; else what the kernel copied.
+/// Code to search, with its address: from the function's start in the file, if known; else the
+/// kernel's copy.
 fn text_from(processes: &Processes, pid: u32, function_start: Option<u64>, code: &RawCode) -> (u64, Vec<u8>) {
     let copied = code.bytes.get(..code.len as usize).unwrap_or_default();
     let end = code.start + copied.len() as u64;
@@ -220,10 +221,10 @@ pub fn frames_at(walk: &Walk, path: &Path, ip: u64, address: u64) -> Vec<StackFr
     let mut frames = Vec::with_capacity(path.slots.len() + walk.frames.len());
     let returns = path.called.iter().rev();
     let mut ats = std::iter::once(CodeAddress::Exact(ip)).chain(returns.map(|at| CodeAddress::Return(*at)));
-    // Slots first: one address more stays, that of the frame which was there at the stop.
+    // Slots first: one more address remains, that of the frame at the stop.
     for (slot, at) in path.slots.iter().rev().zip(ats.by_ref()) {
         let cfa = slot.wrapping_add(8);
-        // The caller's frame ends where it called.
+        // The caller's frame ends at its call.
         let sp = frames.last().and_then(|inner: &StackFrame| inner.cfa).unwrap_or_else(|| below(*slot));
         let (bp, registers) = (cfa.wrapping_sub(16), RegisterFile::default());
         frames.push(StackFrame { at, sp, bp, cfa: Some(cfa), registers });

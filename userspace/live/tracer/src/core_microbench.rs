@@ -25,9 +25,9 @@ const FEWEST_ROUNDS: u32 = 3;
 const LONG: Duration = Duration::from_millis(1);
 /// Times that a piece of code is run in a repetition.
 const TURNS: u32 = 64;
-/// Copies of it in one go, as in `.rept` below.
+/// Copies of the instruction in one run, as in `.rept` below.
 const COPIES: f64 = 128.0;
-/// A core that slept needs so long to reach its clock.
+/// Time for a sleeping core to reach its clock.
 const WARMING: Duration = Duration::from_millis(5);
 /// Words of a line.
 const LINE: usize = 8;
@@ -41,7 +41,7 @@ const LONGEST_WALK: u32 = 17;
 const NEAREST_WALK: u32 = 6;
 /// Steps from one line to another.
 const STEPS: usize = 8 << 10;
-/// Lines that are read one after the other.
+/// Lines read in a row.
 const STREAM: usize = 2 << 10;
 /// Pages that are touched for the first time in a row, and how often that is done.
 const FAULTS: usize = 256;
@@ -50,10 +50,10 @@ const PAGE: usize = 4096;
 /// Lines of the three levels of caches where the machine does not tell.
 const USUAL_LINES: [f64; 3] = [750.0, 32e3, 500e3];
 
-/// Times that the cache which all share is measured while it seems slower than memory.
+/// Repetitions of the shared cache's measurement while slower than memory.
 const TRIES: usize = 4;
 
-/// This processor; `caches`: what the machine tells of them.
+/// Measures this processor; `caches`: sizes reported by the machine.
 pub fn measure(caches: &[CacheLevel]) -> Machine {
     let slices = Slices::begin();
     let machine = core(&slices).plausible();
@@ -127,7 +127,7 @@ fn next_random(at: u64) -> u64 {
     at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
 }
 
-/// Nanoseconds from one line to another that depends on it. The words are all 0.
+/// Nanoseconds from one line to another that depends on it. All words are 0.
 fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
     // Elsewhere each time: lines that were walked to before are near.
     let walk = |mut at: u64| {
@@ -185,7 +185,7 @@ fn fault_ns(slices: &Slices) -> f64 {
         let touch =
             || (0..FAULTS).for_each(|page| unsafe { room.cast::<u8>().add(page * PAGE).write_volatile(1) });
         let ns = timed(slices, touch) / FAULTS as f64;
-        // SAFETY: the mapping is ours, and nothing refers to it any more.
+        // SAFETY: the mapping is this function's own, without remaining references.
         unsafe { libc::munmap(room, bytes) };
         ns
     };
@@ -194,7 +194,7 @@ fn fault_ns(slices: &Slices) -> f64 {
     pieces.get(PIECES / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Nanoseconds a line where one is read after the other.
+/// Nanoseconds a line when reading in a row.
 fn stream_ns(words: &[u64], flushed: bool, slices: &Slices) -> f64 {
     if flushed {
         flush(words, slices);
@@ -205,8 +205,8 @@ fn stream_ns(words: &[u64], flushed: bool, slices: &Slices) -> f64 {
     median_ns(words.chunks_exact(STREAM * LINE).map(|piece| timed(slices, || stream(piece))))
 }
 
-/// Nanoseconds a line of memory where one is stored to after the other. What they take that do not
-/// fit the last cache and go back to memory is not in it.
+/// Nanoseconds a line of memory when storing in a row. The way back to memory of lines beyond the
+/// last cache is not included.
 fn store_ns(words: &mut [u64], slices: &Slices) -> f64 {
     flush(words, slices);
     let store = |piece: &mut [u64]| black_box(piece).iter_mut().step_by(LINE).for_each(|word| *word = 0);
@@ -254,7 +254,7 @@ macro_rules! copies {
         time($slices, move || {
             let place = room.0.as_mut_ptr();
             // SAFETY: the instructions given below touch only the registers named and the 256 bytes
-            // behind rsi, none of them jumps.
+            // above rsi, none of them jumps.
             unsafe {
                 asm!(
                     ".rept 128", $($code),+, ".endr",
@@ -271,9 +271,9 @@ macro_rules! copies {
     }};
 }
 
-/// What the core can do, as it came out.
+/// Measured abilities of the core.
 fn core(slices: &Slices) -> Machine {
-    // An addition that waits for the one before takes one cycle.
+    // A dependent addition takes one cycle.
     let cycle = || copies!(slices, "add rax, rcx");
     let began = Instant::now();
     let mut shortest = cycle();
@@ -358,9 +358,9 @@ fn core(slices: &Slices) -> Machine {
     let timestamp = cycles(copies!(slices, "rdtsc"));
     // Through memory, and the addition.
     let forward = cycles(copies!(slices, "add qword ptr [rsi], 1")) - 1.0;
-    // The same word each time, which the processor must find by its address.
+    // The same word each time, found by its address.
     let forward_anew = cycles(copies!(slices, "xor edx, edx", "add qword ptr [rsi + rdx], 1")) - 1.0;
-    // The words are 0, so each address is the one before.
+    // The words are 0, so each address equals the one before.
     let load = cycles(copies!(slices, "mov rax, [rsi + rax]"));
     // As fast as an addition: a measurement may come out a little shorter.
     let at_least_none = |cycles: f64| if cycles > -0.2 { cycles.max(0.0) } else { f64::NAN };

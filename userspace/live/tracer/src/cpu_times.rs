@@ -1,6 +1,5 @@
-//! CPU time of the targets over a trace. Processes that live are read; of those that ended the
-//! capture thread knows how much they used, because one that lives for milliseconds is gone before
-//! anybody reads it.
+//! CPU time of the targets over a trace. Living processes are read. The capture thread knows the
+//! time of ended ones, because a process of milliseconds is gone before a reading.
 //!
 //! Source of error: a process that its parent has taken leave of before we look is known up to its
 //! last scheduler tick only.
@@ -22,7 +21,7 @@ pub struct CpuTimes {
     ended_ns: u64,
     /// First and latest count of each process's page faults.
     faults: HashMap<u32, (u64, u64)>,
-    /// Faults of those that ended.
+    /// Page faults of ended processes.
     ended_faults: u64,
 }
 
@@ -34,13 +33,13 @@ impl CpuTimes {
         self.faults.entry(pid).or_insert((faults, faults));
     }
 
-    /// Counts a process that was met during the trace: all of its time when it was born after
-    /// `start_ticks`, else what it uses from now on.
+    /// Counts a process met during the trace: all of its time if born after `start_ticks`, else the
+    /// time from now on.
     pub fn meet(&mut self, pid: u32, start_ticks: u64) {
         if self.live.contains_key(&pid) {
             return;
         }
-        // What one used before the trace that is gone by now, nobody can tell any more.
+        // The time of an ended process before the trace is unknown.
         let Ok(born) = proc::start_ticks(pid) else { return };
         let is_over = self.ended.get(&pid).is_some_and(|ended| born <= *ended);
         let base = if born >= start_ticks { Ok(0) } else { sys::process_cpu_ns(pid) };
@@ -56,7 +55,7 @@ impl CpuTimes {
         self.live.keys().copied()
     }
 
-    /// A process has ended. One that was never counted is, if it was born during the trace.
+    /// A process has ended. An uncounted one is counted, if born during the trace.
     pub fn end(&mut self, Ended { pid, cpu_ns, is_newborn }: Ended) {
         let used_ns = match self.live.remove(&pid) {
             Some((base_ns, last_ns)) => cpu_ns.max(last_ns) - base_ns,
@@ -69,7 +68,8 @@ impl CpuTimes {
         self.ended.insert(pid, sys::boottime_ns() / START_TICK_NS);
     }
 
-    /// Page faults of all of them since they were added. Those of a process's last moments are missing.
+    /// Page faults of all processes since their addition. Those of a process's last moments are
+    /// missing.
     pub fn page_faults(&mut self) -> u64 {
         for (pid, (_, last)) in &mut self.faults {
             *last = proc::page_faults(*pid).unwrap_or(0).max(*last);
@@ -77,10 +77,10 @@ impl CpuTimes {
         self.ended_faults + self.faults.values().map(|(base, last)| last - base).sum::<u64>()
     }
 
-    /// Nanoseconds that all of them used since they were added.
+    /// Nanoseconds of CPU time of all processes since their addition.
     pub fn read(&mut self) -> u64 {
         for (pid, (_, last_ns)) in &mut self.live {
-            // One that ended unnoticed keeps its last reading.
+            // An unnoticed end leaves the last reading.
             *last_ns = sys::process_cpu_ns(*pid).unwrap_or(0).max(*last_ns);
         }
         self.ended_ns + self.live.values().map(|(base_ns, last_ns)| last_ns - base_ns).sum::<u64>()

@@ -1,4 +1,4 @@
-//! Closes the books: kernel counters, capture counters and the assembler's tally make the model's ledger.
+//! Completes the ledger: kernel counters, capture counters and the assembler's tally make the model's ledger.
 
 use locality_common::counter;
 use locality_model::Ledger;

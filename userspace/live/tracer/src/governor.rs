@@ -26,7 +26,7 @@ const PASSED: u64 = 32;
 /// Seconds of CPU time over which a debt or a saving is evened out.
 const HORIZON_S: f64 = 2.0;
 
-/// Counters that the cost follows from, all cumulative.
+/// Cumulative counters that determine the cost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CostTotals {
     /// Time from the samples to our resuming of the stopped threads.
@@ -37,9 +37,9 @@ pub struct CostTotals {
     pub imposed_ns: u64,
     /// Traps of watchpoints.
     pub traps: u64,
-    /// Those of them that were the last of their event.
+    /// Traps that were the last of their event.
     pub last_traps: u64,
-    /// Traps that were passed over, in the kernel; not among those.
+    /// Traps passed over in the kernel, not among those.
     pub passed: u64,
     /// Clock ticks that met a target.
     pub ticks: u64,
@@ -53,7 +53,7 @@ pub struct CostTotals {
     pub samples: u64,
     /// CPU time of the targets.
     pub cpu_ns: u64,
-    /// Page faults of the targets; `None` where nobody counts them.
+    /// Page faults of the targets; `None` if not counted.
     pub page_faults: Option<u64>,
     /// CPU time of this tool with its helper processes.
     pub own_ns: u64,
@@ -61,7 +61,7 @@ pub struct CostTotals {
     pub wall_ns: u64,
 }
 
-/// What the tool itself may use.
+/// Budget of the tool's own time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OwnBudget {
     /// Share of the time of all processors.
@@ -71,7 +71,7 @@ pub struct OwnBudget {
 }
 
 impl OwnBudget {
-    /// The share of the time of all processors that was used.
+    /// Used share of the time of all processors.
     pub fn used(&self, spent: &CostTotals) -> f64 {
         spent.own_ns as f64 / (spent.wall_ns.max(1) as f64 * self.processors.max(1) as f64)
     }
@@ -109,7 +109,7 @@ impl OwnLimit {
         }
         let wall_ns = now.wall_ns.max(1) as f64;
         let saved = (self.allowed * wall_ns - now.own_ns as f64) / (OWN_HORIZON_S * 1e9);
-        // Samples come by the targets' CPU time, of which there is so much in a second.
+        // Samples come by the targets' CPU time, of which a second on the wall has this much.
         let busy = (now.cpu_ns as f64 / wall_ns).max(1e-3);
         share(self.allowed, self.allowed, saved) * 1e9 / self.sample_ns.max(1.0) / busy
     }
@@ -132,15 +132,15 @@ fn share(aim: f64, budget: f64, saved: f64) -> f64 {
 /// Calibrated costs of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitCosts {
-    /// One trap of a watchpoint that stays armed, in the thread that trapped.
+    /// A trap of a watchpoint that stays armed, in the trapping thread.
     pub trap_ns: u64,
-    /// What of it lies outside of the program that records it.
+    /// The part of a trap outside of the recording program.
     pub gap_ns: u64,
-    /// What the last trap or reading of an event, behind which the kernel disarms it, costs beyond others.
+    /// Extra cost of the last trap or reading of an event, after which the kernel disarms it.
     pub disarm_ns: u64,
-    /// One tick of the sampling clock, in the thread that it interrupted.
+    /// A tick of the sampling clock, in the interrupted thread.
     pub tick_ns: u64,
-    /// One reading of a meter, in the thread that it interrupted.
+    /// A reading of a meter, in the interrupted thread.
     pub meter_ns: u64,
     /// From our resuming of a stopped thread until it runs.
     pub wake_ns: u64,
@@ -257,7 +257,7 @@ pub fn period_ns(rate: f64, entropy: u64) -> u64 {
     (1e9 / rate * (0.9 + 0.2 * unit(entropy))) as u64
 }
 
-/// The first one: off by up to half, so that clocks which start together are not in step with each other.
+/// The first period: off by up to half, to keep clocks with a common start out of step.
 pub fn first_period_ns(rate: f64, entropy: u64) -> u64 {
     (1e9 / rate * (0.5 + unit(entropy))) as u64
 }

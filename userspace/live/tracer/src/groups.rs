@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use locality_kernel::proc;
 use locality_model::{Group, GroupId};
 
-/// Groups of one trace at most: programs choose their names.
+/// Most groups of one trace, because programs choose their names.
 const MOST: usize = 1024;
 
 /// The groups met so far.
@@ -26,9 +26,9 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The group of a process whose sampled thread is in this cgroup (its inode number), and the group
-    /// itself when it is met for the first time. `name`: of a thread of the process, where nothing else is
-    /// known any more.
+    /// The group of a process with a sampled thread in this cgroup (by inode number), and the
+    /// group's data at its first use. `name`: of a thread of the process, if nothing else is known
+    /// any more.
     pub fn meet(&mut self, pid: u32, cgroup: u64, name: &str) -> (GroupId, Option<Group>) {
         if let Some((_, known)) = self.of_process.get(&pid).filter(|(before, _)| *before == cgroup) {
             return (*known, None);
@@ -42,7 +42,7 @@ impl Groups {
                 }
                 (id, new)
             }
-            // It has ended: of another process of this name in its cgroup, more is known.
+            // The process has ended: another process of this name in its cgroup stands for it.
             None => match self.of_cgroup.get(&(cgroup, name.to_owned())) {
                 Some(alike) => (*alike, None),
                 None => self.intern(Group { comm: name.to_owned(), ..Group::default() }),
@@ -73,7 +73,7 @@ impl Groups {
     }
 }
 
-/// `None` for a process that has ended, also where its parent has not collected it yet.
+/// `None` for an ended process, reaped or not.
 fn look_up(pid: u32) -> Option<Group> {
     let comm = proc::text(format!("/proc/{pid}/comm")).ok()?;
     let program = proc::executable(pid).ok()?.to_string_lossy().into_owned();

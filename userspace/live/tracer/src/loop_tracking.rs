@@ -12,16 +12,16 @@ use locality_loops::{Graph, Loop, Observed, Transfers, Window, transfers};
 use locality_model::LoopNeeds;
 use locality_rate::{Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
 
-/// Loops of one window that are recorded, those with the most instructions.
+/// Recorded loops of one window: those with the most instructions.
 const MOST: usize = 8;
 /// Least share of a window's instructions that a recorded loop has.
 const LEAST: f64 = 0.02;
-/// Windows of a loop in which limits are removed one after the other: each takes a replay.
+/// Windows of a loop with limits removed in turn, each by a replay.
 const STUDIED: u32 = 24;
 /// Longer windows are studied only for loops that no other window has shown.
 const SHORT: u64 = 6_000;
 /// Part of the time since the start that loops may take of the assembler's thread, beyond a first
-/// while: what waits behind it would be dropped at last.
+/// while: what waits after it would be dropped at last.
 const MOST_TIME: f64 = 0.04;
 const FIRST: Duration = Duration::from_millis(200);
 /// Part of the cycles that a limit's removal must save to be named.
@@ -36,7 +36,7 @@ pub struct TimedLoop {
     pub core_cycles: f64,
     /// The limit whose removal shortens the loop most, and the cycles without the limit.
     pub bound: Option<(Constraint, f64)>,
-    /// What the loop needs at least; `None` where that was not asked of this window.
+    /// Least cycles of the loop; `None` if not computed for this window.
     pub needs: Option<LoopNeeds>,
 }
 
@@ -153,7 +153,7 @@ fn by_loop(timing: &Timing, of_instruction: &[Option<u32>]) -> Vec<f64> {
     sums
 }
 
-/// What each loop needs at least; `foreseen`: its cycles with all branches foreseen.
+/// Least cycles of each loop; `foreseen`: cycles with all branches foreseen.
 fn at_least(
     machine: &Machine,
     replay: &mut Replay,

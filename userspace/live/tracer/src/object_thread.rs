@@ -33,19 +33,19 @@ use super::object_types::Revealing;
 use locality_heap::Heap;
 use locality_kernel::{ending, sys};
 
-/// Nothing is read so long after the first question.
+/// Time without reading after the first question.
 pub const HEAD_START: Duration = Duration::from_millis(1500);
 /// Questions that may wait.
 const WAITING_MAX: usize = 1 << 18;
 /// Processes that are known at once.
 const PROCESSES_MAX: usize = 256;
-/// Stacks of a process that are kept.
+/// Stacks of a process that are stored.
 const STACKS_MAX: usize = 1024;
-/// Largest stack of a thread that is taken for one.
+/// Largest mapping taken as a thread's stack.
 const STACK_MAX: u64 = 64 << 20;
 /// How often the end of the thread is looked for.
 const LOOK: Duration = Duration::from_millis(2);
-/// A thread that is asked nothing looks up so often.
+/// Interval of an idle thread's look-ups.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A question.
@@ -63,15 +63,15 @@ pub struct Question {
     pub frames: Arc<[StackFrame]>,
     /// The call stack where the thread was stopped, from which the window went on; empty where none did.
     pub stop: Arc<[StackFrame]>,
-    /// The thread's stack pointer, 0 where it is not known.
+    /// The thread's stack pointer, 0 if unknown.
     pub sp: u64,
-    /// The thread's fs base, where it is known.
+    /// The thread's fs base, if known.
     pub fs_base: Option<u64>,
-    /// The recorded heap block that held the address.
+    /// The recorded heap block that contained the address.
     pub heap: Option<HeapBlock>,
 }
 
-/// What the thread is told.
+/// Messages to the thread.
 #[derive(Debug)]
 pub enum Told {
     /// A process runs another program. Others are met at the first question: most of those that are
@@ -79,14 +79,14 @@ pub enum Told {
     Exec(u32),
     /// A process ended.
     Ended(u32),
-    /// Where does this lie?
+    /// Question: where does an address lie?
     Asked(Box<Question>),
 }
 
 /// A row of the profile. Rows of objects may come again, with more in them.
 #[derive(Debug)]
 pub enum Answer {
-    /// An object, the path of its module, and its allocation site as the question named it.
+    /// An object, the path of its module, and its allocation site as named by the question.
     Object(ObjectId, Box<Object>, Option<Arc<str>>, Option<u64>),
     /// A structure type.
     Record(RecordId, Record),
@@ -114,7 +114,7 @@ struct Haste {
 }
 
 impl Locator {
-    /// Starts it; `heap` says which blocks still stand.
+    /// Starts the thread; `heap` knows the live blocks.
     ///
     /// # Errors
     /// The system has no thread for us.
@@ -130,7 +130,7 @@ impl Locator {
         Ok(Self { tell: Some(tell), answers, thread: Some(thread), haste })
     }
 
-    /// Tells it something. After its end, nothing happens.
+    /// Sends a message; without effect after the thread's end.
     pub fn tell(&self, what: Told) {
         if let Some(tell) = &self.tell {
             let _ = tell.send(what);
@@ -191,13 +191,13 @@ struct Known {
     memory: Option<ProcessMemory>,
     /// Mappings as they were last seen.
     mappings: Mappings,
-    /// Which reading that was.
+    /// Number of the reading.
     reading: u64,
-    /// Stacks that threads were met on; one whose thread has ended may have become something else.
+    /// Stacks of met threads; after a thread's end a stack may be other memory.
     stacks: Vec<(u64, u64)>,
     /// Starts of mappings that were read after a touch and whose file was opened, or cannot be.
     opened: HashSet<u64>,
-    /// The files, so that they stay open.
+    /// The files, open for later questions.
     files: Vec<ModuleFile>,
     objects: HashMap<locality_objects::ObjectId, (ObjectId, Arc<locality_objects::Object>)>,
     fields: HashMap<(Option<TypeId>, u64, Arc<str>), FieldId>,
@@ -262,7 +262,7 @@ impl Work {
         match what {
             Told::Exec(pid) => {
                 self.forget(pid);
-                // One that cannot be read stays unknown.
+                // An unreadable file stays unknown.
                 _ = self.meet(pid);
             }
             Told::Ended(pid) => self.forget(pid),
@@ -325,7 +325,7 @@ impl Work {
         }
     }
 
-    /// Answers what waits and lets go of the process. Names that were found meanwhile are told.
+    /// Answers what waits and lets go of the process. Names that were found meanwhile are sent.
     fn forget(&mut self, pid: u32) {
         self.answer_all(pid);
         let Some(known) = self.known.remove(&pid) else { return };
@@ -350,10 +350,9 @@ impl Known {
         if addresses.iter().all(is_met) {
             return;
         }
-        // A library's file is mapped whole at first, and then its segments over that: what was read
-        // of it before somebody touched it need not be true any more. Reads them again only now and
-        // then, and not at all when the process is gone or runs another program, which is told
-        // later than it happens.
+        // A library's file is first mapped whole, and then its segments over that, so early
+        // readings may be outdated. Reads mappings again only now and then, and not for an ended
+        // process or after an exec, which is reported late.
         let is_sure = !matches!(processes.refresh(pid), Ok(false));
         let reading = processes.readings(pid);
         if reading != self.reading {
@@ -364,7 +363,7 @@ impl Known {
             if mapping.inode == 0 || self.opened.contains(&mapping.start) {
                 continue;
             }
-            // A file that cannot be opened is no module; the resolver says what it is.
+            // An unreadable file is no module; the resolver gives the mapping's kind.
             self.files.extend(processes.open_module(pid, mapping));
             if is_sure {
                 self.opened.insert(mapping.start);
@@ -372,8 +371,8 @@ impl Known {
         }
     }
 
-    /// The mapping around a thread's stack pointer, where it looks like a stack of its own: behind
-    /// a page that nobody may touch.
+    /// The mapping around a thread's stack pointer, if similar to a separate stack: after an
+    /// inaccessible page.
     fn stack_around(&self, sp: u64) -> Option<(u64, u64)> {
         let mapping = self.mappings.find(sp).filter(|_| sp != 0)?;
         let guard = self.mappings.find(mapping.start.checked_sub(1)?)?;
@@ -382,7 +381,8 @@ impl Known {
         (guarded && sound).then_some((mapping.start, mapping.end))
     }
 
-    /// Keeps the stack around a stack pointer, so that other threads' accesses to it are known as such.
+    /// Remembers the mapping around a stack pointer, to recognise other threads' accesses to the
+    /// stack.
     fn meet_stack(&mut self, sp: u64) {
         if self.stacks.iter().any(|(start, end)| (*start..*end).contains(&sp)) {
             return;
@@ -395,7 +395,7 @@ impl Known {
     fn resolve(&mut self, question: &Question, heap: Option<&Heap>) -> Named {
         let heap = question.heap.map(|block| One { block, pid: question.pid, heap });
         let stack = self.stack_around(question.sp);
-        // What was recorded there is newer.
+        // The recorded block is newer.
         let stacks = if heap.is_some() { [].as_slice() } else { self.stacks.as_slice() };
         let place = Place {
             ip: question.ip,

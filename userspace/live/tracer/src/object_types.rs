@@ -1,6 +1,6 @@
-//! What accesses reveal of blocks that nothing names: the machine code around an instruction is
-//! looked through for the pointer by which it accesses (`locality_approximate`), whose type names
-//! the block (`locality_objects`).
+//! Types of unnamed blocks, revealed by accesses: the machine code around an instruction shows the
+//! accessing pointer (`locality_approximate`), and the pointer's type names the block
+//! (`locality_objects`).
 //!
 //! Limits: the program's file is opened through `/proc`, so not after the process's end; no more
 //! than [`PATIENCE`] is spent on it.
@@ -13,7 +13,7 @@ use std::{
 use locality_approximate::{Analyzer, Frame, Revealed};
 use locality_objects::{self as objects, Named, Resolver};
 
-/// Time that a process's code is worth.
+/// Time that is spent on a process's code.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of one process.

@@ -1,4 +1,4 @@
-//! A trace as it was asked for: who, how long, at what cost.
+//! A requested trace: targets, duration, cost.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -16,11 +16,11 @@ pub enum Targets {
     Processes(Vec<u32>),
     /// A command to launch.
     Command(Vec<OsString>),
-    /// Cgroups, and their folders as they were typed.
+    /// Cgroups, with their folders as typed.
     Cgroups(Vec<CgroupTarget>, Vec<PathBuf>),
     /// Everyone, without stops.
     All,
-    /// Everyone in our pid namespace, which is not the initial one.
+    /// All processes of this pid namespace, which is not the initial one.
     Namespace,
 }
 
@@ -46,7 +46,7 @@ pub struct Plan {
     pub profile: PathBuf,
     /// Allowed cost, percent.
     pub overhead_percent: f64,
-    /// What this tool itself may use, percent of the time of all processors; `None` for no limit.
+    /// Limit of the tool's own time, percent of all processors; `None` without a limit.
     pub own_percent: Option<f64>,
     /// Longest stop for arming.
     pub max_stop: Duration,
@@ -60,13 +60,13 @@ pub struct Plan {
     pub values: bool,
     /// Whether shadow windows are taken at stops.
     pub windows: bool,
-    /// Whether threads that are not held may be watched.
+    /// Whether threads that are not seized may be watched.
     pub watch_unheld: bool,
     /// Whether touches by the kernel are passed over.
     pub user_only: bool,
     /// Whether allocations are followed.
     pub heap: Following,
-    /// Least size of those that are, to begin with.
+    /// Least size of followed allocations at the start.
     pub heap_min: u64,
     /// What starts samples.
     pub source: SampleSource,
@@ -81,7 +81,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What this tool itself may use on this machine.
+    /// Budget of the tool's own time on this machine.
     pub fn own_budget(&self) -> Option<OwnBudget> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Some(OwnBudget { share: self.own_percent? / 100.0, processors })

@@ -1,5 +1,4 @@
-//! Where rows go: the profile file. When the disk is full the rows wait in memory, so that the
-//! report still has them.
+//! The sink of rows: the profile file. With a full disk, rows wait in memory for the report.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +21,7 @@ pub struct Store {
 pub struct Summary {
     /// The run.
     pub run: Run,
-    /// The books.
+    /// The ledger.
     pub ledger: Ledger,
     /// The costs.
     pub overhead: Overhead,
@@ -115,7 +114,7 @@ impl Store {
         self.note(result);
     }
 
-    /// Adds an access in a window that may load its line.
+    /// Adds an access of a window that may load its line.
     pub fn load(&mut self, id: LoadId, load: &Load) {
         let result = self.writer.append_load(id, load);
         self.note(result);
@@ -212,7 +211,7 @@ impl Store {
     }
 }
 
-/// Why there is no profile, with what mends that where the reason does not say so.
+/// Why no profile exists, with the remedy if the reason lacks one.
 pub fn unwritable(error: Error) -> anyhow::Error {
     let says_how = error.to_string().contains("-o FILE");
     let mend = if says_how { "" } else { "; name another place for it with -o FILE" };

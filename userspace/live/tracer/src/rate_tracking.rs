@@ -25,7 +25,7 @@ const PATIENCE_NS: u64 = 500_000_000;
 /// Standard deviation of a time between two traps, in what one costs.
 const CLOCK_ERROR: f64 = 0.25;
 
-/// Number of windows at which the rates of all are told again for the first time.
+/// Number of windows at which the rates of all are sent again for the first time.
 const FIRST_NEWS: u32 = 16;
 
 /// A window whose readings are awaited.
@@ -53,20 +53,19 @@ struct Touched {
     without: u64,
 }
 
-/// All that is known at the end.
+/// Complete knowledge at the end.
 #[derive(Debug, Default)]
 pub struct Known {
     /// Windows by number.
     pub windows: Vec<(u32, Window)>,
-    /// Accesses between use and reuse, where registers count them; `None` where they do not
-    /// although that was told before.
+    /// Accesses between use and reuse, if registers count them; `None` withdraws an earlier count.
     pub counted: Vec<(WatchId, Option<u64>)>,
 }
 
 /// What a process' rates are learnt from.
 struct Process {
     rates: Rates,
-    /// Touches of words that were watched in it, in order.
+    /// Touches of watched words in it, in order.
     touched: Vec<Touched>,
     /// The windows observed, in order, with their rows.
     rows: Vec<(u32, Window)>,
@@ -83,17 +82,17 @@ pub struct RateTracker {
     costs: Arc<Costs>,
     wanted: Wanted,
     shared: SharedCode,
-    /// A copy of it, so that learning, which may take long, does not keep the capture thread waiting.
+    /// A copy, because learning may take long and must not delay the capture thread.
     code: CodeTables,
     processes: HashMap<u32, Process>,
-    /// Those of programs that made way for others in their processes.
+    /// Trackers of programs replaced by an exec.
     replaced: Vec<Process>,
     /// By sequence of the sample.
     pending: HashMap<u64, Pending>,
     windows: u32,
-    /// Number of windows at which the rates of all are told again.
+    /// Number of windows at which the rates of all are sent again.
     news_at: u32,
-    /// What was told last of accesses between use and reuse.
+    /// What was sent last of accesses between use and reuse.
     counted: HashMap<WatchId, u64>,
 }
 
@@ -165,8 +164,8 @@ impl RateTracker {
         self.machine
     }
 
-    /// A window with the code that it refers to; `None` of a thread that is not metered, or where the code is
-    /// that of another window process.
+    /// A window with its code; `None` for an unmetered thread, or after a change of the window
+    /// process.
     pub fn view<'a>(&'a mut self, taken: &'a WindowTaken) -> Option<WindowView<'a>> {
         self.follow();
         view(taken, &self.code)
@@ -197,7 +196,7 @@ impl RateTracker {
     }
 
     /// Takes the touches of a watched word between which its distance lies: CPU time, that from the
-    /// stop to the second, and accesses behind the first that did not touch it.
+    /// stop to the second, and accesses after the first that did not touch it.
     pub fn touched(
         &mut self,
         pid: u32,
@@ -210,8 +209,8 @@ impl RateTracker {
         process.touched.push(Touched { watch, sample, between, cpu_ns, until_ns, without });
     }
 
-    /// Another program runs in the process, or another process has its number: what was learnt of
-    /// the one before says nothing about it. The rows that are now known are added to `ready`.
+    /// Another program runs in the process, or another process has the id: earlier knowledge is
+    /// void. Rows that are now final are added to `ready`.
     pub fn begin(&mut self, pid: u32, ready: &mut Vec<(u32, Window)>) {
         let mut of_pid: Vec<u64> = self
             .pending
@@ -232,7 +231,7 @@ impl RateTracker {
         let Pending { id, mut row, pid, tid, taken, mut readings, .. } = pending;
         // Those of another CPU may stand before earlier ones in the ring.
         readings.sort_by_key(|reading| reading.time_ns);
-        // The one before was the last of the other clock.
+        // The reading before was the last of the other clock.
         if readings.len() == READINGS as usize
             && let Some(last) = readings.last_mut()
         {
@@ -254,7 +253,7 @@ impl RateTracker {
         ready.push((id, row));
     }
 
-    /// All rows, with all that is known at the end.
+    /// All rows, with the complete knowledge at the end.
     pub fn finish(&mut self) -> Known {
         let mut unused = Vec::new();
         let mut waiting: Vec<u64> = self.pending.keys().copied().collect();
@@ -286,7 +285,7 @@ impl RateTracker {
     }
 
     /// The same, each time that there are half as many windows more than at the last time: each was
-    /// told what the ones before it told, and whoever reads the profile meanwhile shall know as
+    /// said what the ones before it said, and whoever reads the profile meanwhile shall know as
     /// much as at the end.
     pub fn news(&mut self) -> Option<Known> {
         let is_due = self.windows >= self.news_at;
@@ -333,16 +332,16 @@ fn view<'a>(taken: &'a WindowTaken, code: &'a CodeTables) -> Option<WindowView<'
     })
 }
 
-/// A rate for the profile. Where there is only a bracket it is told as such: whoever reads it uses
-/// it if nothing better is known. The timing model alone knows nothing of CPU time in the kernel,
-/// where a program makes no accesses of its own; what is read beside a stop does.
+/// A rate for the profile. A mere bracket is marked, and used by readers for want of a better rate.
+/// The timing model does not see CPU time in the kernel, without accesses of the program; readings
+/// beside a stop do.
 fn told(rate: &SampleRate, user_share: f64) -> Option<Rate> {
     let known = rate.accesses_per_ns?;
     let known = if rate.source == Source::Unknown { known.times(user_share) } else { known };
     Some(Rate { value: known.value, low: known.low, high: known.high, source: rate.source.name().to_owned() })
 }
 
-/// Share of the targets' clock ticks that met them in user mode, all processes together.
+/// Share of the targets' clock ticks in user mode, all processes together.
 fn user_share(costs: &Costs) -> f64 {
     let [user, kernel] =
         [costs.told_samples(), costs.sampling.in_kernel.load(Relaxed)].map(|count| count as f64);

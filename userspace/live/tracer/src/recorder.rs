@@ -42,7 +42,7 @@ use locality_kernel::proc;
 
 use data::{Data, Stop};
 
-/// What the controller must know of what passed through.
+/// Facts for the controller from the passed events.
 #[derive(Debug, Default, Clone)]
 pub struct RecorderStats {
     /// Uses that could not be reached, by reason.
@@ -51,18 +51,18 @@ pub struct RecorderStats {
     pub uses_held: u64,
     /// Uses that were found from sampled registers, the thread running on.
     pub uses_not_held: u64,
-    /// Windows whose rate is known, by where from.
+    /// Windows with a known rate, by its source.
     pub rates: HashMap<String, u64>,
     /// Windows by why they ended.
     pub windows: HashMap<End, u64>,
-    /// Why threads could not be held, and how many.
+    /// Why threads could not be seized, and how many.
     pub not_held_threads: HashMap<String, u64>,
     /// Watches that ended by the trap of a word that was watched before.
     pub stale_traps: u64,
-    /// Watched uses in memory that other processes share.
+    /// Watched uses in memory shared with other processes.
     pub shared: SharedUses,
-    /// Files whose debug information was not read, because it could harm the reader; some of them
-    /// where there are many.
+    /// Files with unread debug information, because reading could harm the reader; some of them if
+    /// many.
     pub refused_files: BTreeSet<String>,
 }
 
@@ -76,7 +76,7 @@ struct PendingWatch {
     left_alone: UntouchedSpan,
 }
 
-/// A used word, and accesses behind the use that its window showed not to touch it.
+/// A used word, and accesses after the use without a touch in its window.
 #[derive(Debug, Clone, Copy, Default)]
 struct UntouchedSpan {
     word: u64,
@@ -118,7 +118,7 @@ pub struct Assembler {
     groups: Groups,
     /// Watches that ended.
     watches: u32,
-    /// Words of the last ones, with their processes.
+    /// Words of the last watches, with their processes.
     watched: VecDeque<(u32, u64)>,
 }
 
@@ -127,7 +127,7 @@ const LOOP_STACKS: usize = 1 << 14;
 /// Files that are named for refused debug information.
 const REFUSED_MAX: usize = 8;
 
-/// Watches whose words are kept, of all processes and of one: several for each register.
+/// Watches with stored words, of all processes and of one: several for each register.
 const WATCHED: usize = 64;
 const WORDS: usize = 12;
 
@@ -138,10 +138,9 @@ impl std::fmt::Debug for Assembler {
 }
 
 impl Assembler {
-    /// Writes to `store`; times count from `origin_ns`; `clock`: its periods; `heap` answers for
-    /// blocks where allocations are followed; `with_values`: the integers that loops move are
-    /// recorded; `shared`: where it tells what traced processes share. Must be used in the thread
-    /// that made it.
+    /// Writes to `store`. Times count from `origin_ns`. `clock` has the periods. `heap` answers for
+    /// blocks where allocations are followed. `with_values`: integers moved by loops are recorded.
+    /// `shared`: receives memory shared by traced processes. Must be used in the creating thread.
     pub fn new(
         store: Store,
         origin_ns: u64,
@@ -184,7 +183,7 @@ impl Assembler {
         }
     }
 
-    /// What passed so far.
+    /// Facts so far.
     pub fn tally(&self) -> &RecorderStats {
         &self.tally
     }
@@ -389,7 +388,7 @@ impl Assembler {
         self.store.sample(id, &sample);
     }
 
-    /// The group of a sampled thread, which is in this cgroup.
+    /// The group of a sampled thread in this cgroup.
     fn group(&mut self, pid: u32, thread: ThreadId, cgroup: u64) -> GroupId {
         let name = self.threads.get(thread.0 as usize).map_or("", |thread| thread.name.as_str());
         let (id, new) = self.groups.meet(pid, cgroup, name);
@@ -615,7 +614,7 @@ impl Assembler {
             EndOutcome::Gone => Outcome::Gone,
             EndOutcome::Refused => Outcome::Refused,
         };
-        // Where the thread was not held, the use is whatever trapped first.
+        // Where the thread was not seized, the use is whatever trapped first.
         let use_touch = match (&end.used, end.held) {
             (_, true) => Some(waiting.use_touch),
             (Some(trap), false) => Some(self.touch(trap)),
@@ -686,7 +685,7 @@ impl Assembler {
             && let Distance { ns, until_ns, accesses: None, between: Some(between) } = distance
             && end.held
         {
-            // Neither of other words of the line nor of what lies behind the reuse.
+            // Neither of other words of the line nor of what follows the reuse.
             let UntouchedSpan { word, accesses } = waiting.left_alone;
             let is_direct = end.ended_ns == trap.record.header.time_ns;
             let without = if is_direct && word == end.address { accesses } else { 0 };

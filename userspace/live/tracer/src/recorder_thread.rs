@@ -21,17 +21,17 @@ use locality_kernel::{lock::lock, sys};
 /// What the assembler thread shows to the controller.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// What passed so far.
+    /// Facts so far.
     pub tally: RecorderStats,
     /// Why the profile cannot be written any more, if so.
     pub failed: Option<String>,
-    /// Processes that were met since the controller last took them.
+    /// Processes met since the controller's last look.
     pub met: Vec<u32>,
     /// For the file, taken at the next [`Event::Second`].
     pub summary: Option<Summary>,
 }
 
-/// What ends a trace or changes its course, as the assembler saw it.
+/// Events that end a trace or change its course.
 #[derive(Debug)]
 pub enum Notable {
     /// The launched command ended with this wait status.
@@ -63,7 +63,7 @@ pub type AssemblerThread = std::thread::JoinHandle<Store>;
 /// measured then, and what we do on a processor that shares caches and units with the thread's
 /// makes it slower.
 const QUIET_NS: u64 = 5_000_000;
-/// Events in the queue from which there is no time for that.
+/// Queue length without time for this.
 const MANY: usize = 64;
 
 /// Waits until a sample has been left alone for long enough.

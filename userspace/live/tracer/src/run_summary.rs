@@ -1,5 +1,4 @@
-//! What is said of a trace besides its rows: when and on what it ran, what it cost, what the reader
-//! must know.
+//! The summary of a trace besides its rows: time, machine, cost, notices.
 
 use std::{
     collections::BTreeMap,
@@ -42,7 +41,7 @@ use locality_kernel::{
     sys,
 };
 
-/// When the trace began and what it traced then.
+/// Begin of the trace, and its targets then.
 #[derive(Debug)]
 pub struct Started {
     /// Wall clock.
@@ -87,7 +86,7 @@ pub fn starved() -> Option<Duration> {
     Some(waited.max(Duration::from_nanos(before))).filter(|waited| *waited > NOTABLE)
 }
 
-/// What the books are kept from.
+/// Sources of the ledger.
 #[derive(Debug)]
 pub struct RunSummary<'a> {
     /// What was asked for.
@@ -100,7 +99,7 @@ pub struct RunSummary<'a> {
     pub no_windows: Option<String>,
     /// Where the watchdog stands.
     pub standing: watchdog::Standing,
-    /// Watchdogs that were started in the place of one that was killed or hung.
+    /// Watchdogs started after a kill or a hang of the former one.
     pub watchdogs_lost: u32,
     /// Who is never traced.
     pub spared: Exclusions,
@@ -393,7 +392,7 @@ impl RunSummary<'_> {
         notices
     }
 
-    /// Says that this tool used more than it was allowed, where it did.
+    /// Notice of own time beyond the budget, if so.
     pub fn over_own_budget(&self, spending: &CostTotals) -> Option<String> {
         let budget = self.plan.own_budget()?;
         let used = budget.used(&CostTotals { own_ns: self.own_ns(), ..*spending });
@@ -407,7 +406,7 @@ impl RunSummary<'_> {
         })
     }
 
-    /// One line for a person who waits.
+    /// One line for a waiting user.
     pub fn progress(&self, spending: &CostTotals, precision: &str) -> String {
         let costs = &self.costs;
         format!(
@@ -476,7 +475,7 @@ fn address_source(tally: &RecorderStats, hardware: Option<&str>, user_only: bool
     if user_only { source + ", touches by the kernel passed over" } else { source }
 }
 
-/// What the reader must know of allocations that were not seen.
+/// Notice of unseen allocations.
 fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     let mut notices = Vec::new();
     if let Some(recorded) = &heap.recorded {
@@ -518,7 +517,7 @@ pub fn ended_by_a_trap(signal: i32) -> Option<String> {
     })
 }
 
-/// What the preloaded recorder did, and where it did nothing.
+/// Results of the preloaded recorder, and its refusals.
 fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
     let mut notices = Vec::new();
     if recorded.processes > 0 {

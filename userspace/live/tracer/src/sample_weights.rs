@@ -28,7 +28,7 @@ impl Paced {
         Self { clock, by_accesses: Vec::new() }
     }
 
-    /// What a sample stands for: nanoseconds of CPU time or, if accesses started it, so many of them.
+    /// Weight of a sample: nanoseconds of CPU time, or accesses for a sample started by them.
     pub fn period(&self, record: &SampleRecord) -> u64 {
         match record.address {
             0 => self.clock.at(record.header.cpu, record.header.time_ns),
@@ -36,7 +36,7 @@ impl Paced {
         }
     }
 
-    /// Adds one; its `period_ns` is the number of accesses.
+    /// Adds a sample; its `period_ns` is the number of accesses.
     pub fn add(&mut self, id: SampleId, sample: &Sample) {
         self.by_accesses.push((id, sample.clone()));
     }

@@ -1,8 +1,7 @@
 //! What starts samples: on each CPU a software clock or the events that sample accesses.
 //!
-//! Each CPU has periods of its own that change at random, because threads that are stopped at once
-//! wait for each other: clocks which start together and have the same period tick together for
-//! ever.
+//! Each CPU has its own, randomly changing periods, because threads stopped at once wait for each
+//! other: clocks with a common start and equal periods tick together for ever.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,7 +33,7 @@ pub struct Clock {
     speed: Speed,
 }
 
-/// That of one CPU.
+/// The clock of one CPU.
 #[derive(Debug)]
 struct Cpu {
     number: u32,
@@ -47,7 +46,7 @@ struct Cpu {
 /// clock was opened with, however it was changed since (`last_period`, which `perf_swevent_hrtimer`
 /// in kernel/events/core.c tells, is brought up to date for counters only).
 ///
-/// A change begins the running period anew, so that the first tick behind it stands for what had run, too.
+/// A change restarts the running period, so the next tick represents the elapsed part too.
 #[derive(Debug, Clone)]
 pub struct Periods(Arc<Mutex<HashMap<u32, VecDeque<Change>>>>);
 
@@ -74,30 +73,30 @@ impl Change {
     }
 }
 
-/// Latest changes that are kept of a CPU: of many minutes. A sample that waits to be weighed for
+/// Latest changes that are stored of a CPU: of many minutes. A sample that waits to be weighed for
 /// longer has the oldest period.
 const CHANGES: usize = 1024;
 
 impl Periods {
-    /// Of clocks that begin with these, by CPU.
+    /// Periods of clocks that begin with these, by CPU.
     pub fn new(first: impl IntoIterator<Item = (u32, u64)>) -> Self {
         let change = |period_ns| Change { since_ns: 0, period_ns, carried_ns: 0 };
         let first = first.into_iter().map(|(cpu, period_ns)| (cpu, VecDeque::from([change(period_ns)])));
         Self(Arc::new(Mutex::new(first.collect())))
     }
 
-    /// Another period, or the same one once more, begins now.
+    /// A new period, or the same one again, begins now.
     fn change(&self, cpu: u32, now_ns: u64, period_ns: u64) {
         let mut all = lock(&self.0);
         let changes = all.entry(cpu).or_default();
-        // Nobody knows when the first of all began.
+        // The start of the first period is unknown.
         let before = changes.front().filter(|before| before.since_ns > 0);
         let (ran_ns, before_ns) = before.map_or((0, 0), |before| before.begun(now_ns));
         changes.truncate(CHANGES - 1);
         changes.push_front(Change { since_ns: now_ns, period_ns, carried_ns: ran_ns + before_ns });
     }
 
-    /// All stood still for so long until now, and go on where they were.
+    /// All clocks stood still for this long, and continue.
     fn pause(&self, now_ns: u64, paused_ns: u64) {
         for changes in lock(&self.0).values_mut() {
             let Some(before) = changes.front().copied() else { continue };
@@ -249,7 +248,7 @@ impl Default for Speed {
 const STEP: f64 = 4.0;
 
 impl Speed {
-    /// Takes in the accesses that all samples so far stood for, and the targets' CPU time.
+    /// Takes in the accesses represented by all samples so far, and the targets' CPU time.
     fn learn(&mut self, spent: (u64, u64)) {
         let (accesses, cpu_ns) =
             (spent.0.saturating_sub(self.before.0), spent.1.saturating_sub(self.before.1));

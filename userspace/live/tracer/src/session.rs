@@ -1,4 +1,4 @@
-//! A trace from start to profile: prepares, runs until something ends it, closes the books.
+//! A trace from start to profile: prepares, runs until something ends it, completes the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -62,13 +62,13 @@ const TICK: Duration = Duration::from_millis(100);
 /// this.
 const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 
-/// Share of the budget that the allocation probes may take; what they leave is for samples.
+/// Share of the budget for allocation probes; the rest is for samples.
 const HEAP_SHARE: f64 = 0.4;
 
-/// Watchdogs that are started in the place of lost ones.
+/// Most watchdogs started after lost ones.
 const WATCHDOGS: u32 = 3;
 
-/// Why no thread is stopped where the user wants it so.
+/// Why no thread is stopped at the user's request.
 const NO_STOP: &str = "--no-stop";
 
 /// Child processes that were running before the trace and are counted.
@@ -81,7 +81,7 @@ pub struct Outcome {
     pub profile: Profile,
     /// The launched command.
     pub command: Option<launch::Started>,
-    /// Why the file lacks rows that the profile has, if so.
+    /// Why the file lacks rows of the profile, if so.
     pub unwritten: Option<String>,
     /// The profile file.
     pub file: std::path::PathBuf,
@@ -101,8 +101,8 @@ pub fn calibrate() -> Result<(UnitCosts, Skid, Machine)> {
     Ok((prices, skid::measure(&mut object, &mut ring)?, machine))
 }
 
-/// What things cost here and, where windows ask for it, what the processor can do: remembered from
-/// an earlier start, or measured.
+/// Prices of this machine and, for windows, the abilities of the processor: remembered from an
+/// earlier start, or measured.
 fn know_machine(object: &mut Object, ring: &mut Ring, plan: &Plan, windows: bool) -> (Calibration, Machine) {
     let recalled = match plan.recalibrate {
         true => Err("--recalibrate".to_owned()),
@@ -141,8 +141,8 @@ pub fn run(plan: &Plan) -> Result<Outcome> {
     })
 }
 
-/// Has the capture thread begin above the priority of real-time threads that are to be traced:
-/// where these have all processors, a thread below their priority would not run before they end.
+/// Starts the capture thread above the priority of traced real-time threads: a thread below would
+/// not run while these have all processors.
 fn outrank(targets: &Targets) {
     let is_program = |pid: &u32| !proc::status(*pid).is_ok_and(|status| status.kernel_thread);
     let pids: Vec<u32> = match targets {
@@ -165,7 +165,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
     // Its start goes on beside the rest of ours.
     let launched = match &plan.targets {
         Targets::Command(words) => {
-            // Before there is a profile file that would replace an earlier one for nothing.
+            // Before a profile file replaces an earlier one in vain.
             let program = launch::find(words)?;
             let mut environment = inherited::environment(&program);
             if plan.heap == Following::Preload {
@@ -179,7 +179,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         }
         _ => None,
     };
-    // The command is a process of its own already, and keeps what it was given.
+    // The command is a separate process already, and retains its inherited state.
     sys::check_descriptors(sys::loosen_limits())?;
     ending::by_default();
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
@@ -426,7 +426,7 @@ impl<'a> Trace<'a> {
                     }
                     _ => proc::all(),
                 };
-                // What runs there now; who comes later, and who ends before we look, is met as it is sampled.
+                // Present processes; later ones, and ones that end first, are met at their sample.
                 for pid in running {
                     if let Some(why) = self.summary.spared.why(pid) {
                         tracing::debug!("process {pid} is not traced: {why}");
@@ -479,14 +479,14 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Has the capture thread attach to one process; returns the number of threads that it holds there.
+    /// Has the capture thread attach to one process; returns the number of seized threads.
     async fn attach_to(&self, capture: &Handle, pid: u32) -> Result<std::io::Result<usize>> {
         let (answer, held) = oneshot::channel();
         capture.send(Command::Attach(pid, answer));
         held.await.with_context(|| format!("the capture thread ended while it attached to process {pid}"))
     }
 
-    /// Runs until something ends the trace; returns what.
+    /// Runs until the end of the trace; returns its cause.
     async fn follow(&mut self, signals: &mut Signals) -> Result<String> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -571,7 +571,8 @@ impl<'a> Trace<'a> {
         spending
     }
 
-    /// Has the file hold, twice a second, all that a killed tracer could not write any more.
+    /// Writes to the file, twice a second, everything that a killed tracer could not write any
+    /// more.
     fn write_summary(&self, spending: &CostTotals) {
         let mut state = lock(&self.shown);
         let summary = Summary {
@@ -600,7 +601,7 @@ impl<'a> Trace<'a> {
                     self.summary.standing = standing;
                     return Ok(());
                 }
-                // It was lost before it stood anywhere.
+                // The watchdog was lost before it was placed.
                 Err(_) => self.summary.watchdogs_lost += 1,
             }
         }
@@ -621,7 +622,7 @@ impl<'a> Trace<'a> {
             });
         }
         if stop {
-            // Nobody would keep their cost within the budget.
+            // Without that thread nothing limits their cost.
             let heap = self.heap.as_ref().map(HeapThread::heap);
             heap.inspect(|heap| heap.away());
             // SAFETY: a system call with plain arguments. It returns when somebody continues us.
@@ -640,7 +641,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Lets the targets go, empties the queues, closes the books and the file.
+    /// Lets the targets go, empties the queues, completes the ledger and the file.
     async fn close(
         mut self,
         command: Option<u32>,

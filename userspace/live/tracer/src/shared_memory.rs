@@ -1,6 +1,6 @@
-//! Memory that several processes map. Traced ones are told to the capture thread, which watches a
-//! shared word in all of them; of others the report says that their touches are not seen, and who
-//! they are.
+//! Memory mapped by several processes. Traced processes are reported to the capture thread, which
+//! watches a shared word in all of them. For others the report states that their touches are
+//! unseen, and names them.
 //!
 //! Not here: where an address lies (`locality_symbols`), and watches (`locality_capture`). Limits:
 //! which processes share an object is read when the object is met, when a traced process comes or
@@ -38,7 +38,7 @@ type Key = ((u32, u32), u64, Arc<str>);
 #[derive(Debug, Default)]
 struct Shared {
     uses: u64,
-    /// Others that map it, traced or not.
+    /// Other processes that map the object, traced or not.
     with: BTreeSet<u32>,
     /// Which set of traced processes was compared.
     compared: u64,
@@ -49,7 +49,7 @@ struct Shared {
 #[derive(Debug, Default)]
 pub struct Sharing {
     objects: HashMap<Key, Shared>,
-    /// Mappings of processes, and which reading they are.
+    /// Mappings of processes, and the number of their reading.
     mappings: HashMap<u32, (u64, Mappings)>,
     /// Traced processes, and how often that set changed.
     traced: BTreeSet<u32>,
@@ -148,13 +148,13 @@ impl Sharing {
         }
     }
 
-    /// The shared object at an address, if one is there.
+    /// The shared object at an address, if any.
     fn key(&mut self, processes: &Processes, pid: u32, address: u64) -> Option<Key> {
         let mapping = self.mapping(processes, pid, address).filter(|mapping| mapping.shared)?;
         Some(key_of(&mapping))
     }
 
-    /// Looks among all processes for those that map an object.
+    /// Searches all processes for mappings of an object.
     fn look(&mut self, key: &Key, pid: u32) {
         if self.looks < LOOKS {
             self.looks += 1;
@@ -175,7 +175,7 @@ impl Sharing {
         }
         shared.compared = changes;
         let of_object = |other: u32| -> Vec<(u32, Mapping)> {
-            // One that has just ended has none.
+            // A process that has just ended has no mappings.
             let _ = processes.refresh(other);
             let mappings = processes.mappings(other).unwrap_or_default();
             let own = mappings.iter().filter(|mapping| mapping.shared && key_of(mapping) == *key);
@@ -201,7 +201,7 @@ impl Sharing {
     fn publish(&self) {
         let all = self.objects.values().flat_map(|shared| shared.overlaps.iter().copied());
         let regions = Regions::new(all);
-        // The old table is freed behind the lock.
+        // The old table is freed after the lock.
         let _old = std::mem::replace(&mut *lock(&self.table), regions);
     }
 
@@ -239,7 +239,7 @@ fn overlap(one: &Mapping, other: u32, there: &Mapping) -> Option<Overlap> {
     })
 }
 
-/// Other processes that map an object so that they see what `pid` writes.
+/// Other processes with a mapping of an object that shows writes by `pid`.
 fn sharers((device, inode, path): &Key, pid: u32) -> Vec<u32> {
     let number = format!(" {:02x}:{:02x} {inode} ", device.0, device.1);
     let has = |other: &u32| {
@@ -256,7 +256,7 @@ fn sharers((device, inode, path): &Key, pid: u32) -> Vec<u32> {
 }
 
 impl SharedUses {
-    /// For the reader, where there are such uses.
+    /// A notice, if such uses exist.
     pub fn notice(&self) -> Option<String> {
         let Self { uses, of, with, more } = self;
         let mut with = with.join(", ");

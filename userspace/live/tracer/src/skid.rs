@@ -1,12 +1,12 @@
-//! The skid of the sampling clock: how many instructions behind the one that takes the time its
+//! The skid of the sampling clock: how many instructions after the one that takes the time its
 //! samples are found.
 //!
 //! A child chases pointers through memory that no cache holds: one load whose address the last one
 //! loaded, then [`NOPS`] instructions that take next to no time, and again. Nearly all its time
 //! passes while that load is waited for, so its samples ought to be found at the load; each one's
-//! distance behind it is its skid. What falls on the far half of the nops is taken for what nops
-//! take themselves, and as much is taken off everywhere (at distance 0 too, which cannot be told
-//! apart from it).
+//! distance after it is its skid. What falls on the far half of the nops is taken for what nops
+//! take themselves, and as much is taken off everywhere (at distance 0 too, where the load's
+//! own samples lie).
 //!
 //! Sources of error: in a virtual machine the host decides when a tick comes in; other events
 //! (counters, PEBS) skid otherwise.
@@ -34,7 +34,7 @@ const NOPS: u32 = 63;
 const BYTES: usize = 64 << 20;
 const LINE: usize = 64;
 const PERIOD_NS: u64 = 200_000;
-/// Samples that are enough, and the longest to wait for them.
+/// Sufficient number of samples, and the longest wait for them.
 const SAMPLES: u64 = 4000;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Samples that are too few.
@@ -75,7 +75,7 @@ fn of(histogram: &BTreeMap<u32, u64>) -> Option<Gaussian> {
     (all >= SAMPLES_LEAST).then(|| Gaussian::of_histogram(own))?
 }
 
-/// A child that walks until it is killed.
+/// A child that walks until killed.
 struct Walker {
     pid: u32,
     nodes: NonNull<u8>,
@@ -97,12 +97,12 @@ impl Walker {
         if protected != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: one thread, so the child may go on as a copy of this process.
+        // SAFETY: with one thread the child may continue as a copy of this process.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                // SAFETY: the child does not outlive us; the code is that of `code`, which walks
-                // the nodes for ever and touches nothing else.
+                // SAFETY: the child does not outlive this process; `code` walks the nodes for ever
+                // and touches no other memory.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     let walk: extern "C" fn(*const u8) -> ! = std::mem::transmute(walker.code.as_ptr());

@@ -1,7 +1,7 @@
-//! Which registers a function may change: compilers that see a callee keep values in registers that
-//! it leaves alone, against the calling convention (gcc's `-fipa-ra`, on from `-O2`).
+//! Registers that a function may change: compilers that see a callee leave values in its unused
+//! registers, against the calling convention (gcc's `-fipa-ra`, on from `-O2`).
 //!
-//! A function that cannot be seen through changes all that the convention lets it.
+//! An opaque function changes all registers that the convention allows.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;

@@ -124,8 +124,8 @@ impl Debug {
         state.unit.functions.iter().find(holds).ok_or(none)
     }
 
-    /// The static variable that covers an address, with its unit, and the address's offset in it.
-    /// Looks at all units once.
+    /// The static variable around an address, with its unit, and the offset in it. Looks at all
+    /// units once.
     pub(crate) fn static_at(
         &mut self,
         module: &Module,

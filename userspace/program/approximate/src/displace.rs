@@ -1,5 +1,4 @@
-//! Samples as a skid would displace them: for trying out what its negation (`skid`) makes good,
-//! where addresses are exact.
+//! Samples displaced by a skid, to test its negation (`skid`) on exact addresses.
 //!
 //! A sample goes forward along the control flow, by changes of the source line or by instructions,
 //! all ways at once, each with its chance: into functions that are called directly, and from a
@@ -23,7 +22,7 @@ use crate::skid::Gaussian;
 type Path = Vec<Option<Frame>>;
 
 impl Analyzer {
-    /// Where the sample is found with such a skid: samples whose weights sum to its own.
+    /// Places of the sample after the skid: samples with the sample's weight in sum.
     pub fn displaced(&mut self, sample: &Sample, level: Level, skid: &Gaussian) -> Vec<Sample> {
         let probabilities = skid.probabilities();
         let last = probabilities.keys().next_back().copied().unwrap_or(0);
@@ -100,7 +99,7 @@ fn after(program: &mut Program, path: &Path) -> Vec<(Path, f64)> {
     next.into_iter().filter_map(|(index, part)| Some((with(address(index)?, outside), part))).collect()
 }
 
-/// The path after a return to its first frame, which bears a return address or one inside the call.
+/// The path after a return to its first frame, with a return address or an address inside the call.
 fn returned(program: &mut Program, outside: &[Option<Frame>]) -> Option<Path> {
     let to = outside.first().copied().flatten()?;
     let caller = program.function(to.module, to.address).ok()?;

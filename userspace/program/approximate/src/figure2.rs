@@ -1,7 +1,7 @@
 //! The paper's worked example (Figure 2) against its own equations: tests only.
 //!
-//! Where a printed table contradicts the equations, the test's name and its comment say so, and the
-//! value that follows from the equations is the one demanded.
+//! If a printed table contradicts the equations, the test's name and comment say so, and the
+//! equations' value is required.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,7 +133,7 @@ fn loop_adjusted_y_on_line_3_is_66_where_the_paper_prints_60() {
     near(adjusted_at(2)["y"] + adjusted_at(3)["y"], 0.9515);
 }
 
-/// a is not read on line 4, so a weight cannot give it .10 there, and its sum is .22 instead of .30.
+/// a is not read on line 4, so no weight can give .10 there, and the sum is .22 instead of .30.
 #[test]
 fn loop_adjusted_a_on_line_4_is_none_where_the_paper_prints_10() {
     assert_eq!(adjusted_at(4).get("a"), None);

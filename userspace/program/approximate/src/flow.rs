@@ -1,8 +1,8 @@
 //! Forward data flow through one function: what each memory operand points into, in terms of the
 //! function's own objects (see `value`). Names come later (`names`).
 //!
-//! A pointer is followed through moves, arithmetic and loads; its sources where ways meet are kept.
-//! Where that ends, the debug information may say that the register holds a variable from there on,
+//! A pointer is followed through moves, arithmetic and loads; its sources are stored at joins of
+//! paths. At the end of the known part, the debug information may name a variable in the register,
 //! and the variable's name takes over.
 //!
 //! Sources of error: stores through unknown pointers are taken not to hit the frame; 32-bit
@@ -20,7 +20,7 @@ use crate::transfer::Transfer;
 use crate::unit::{Function, Spot};
 use crate::value::{BaseAt, Bases, Value};
 
-/// Most times that a block is looked at; what is not stable then stays as it is.
+/// Most visits of a block; an unstable state then stays as it is.
 const MOST_VISITS: u32 = 200;
 
 /// One data access of an instruction.
@@ -62,7 +62,8 @@ pub(crate) struct Flow {
     pub(crate) accesses: Vec<Vec<Access>>,
     /// Calls and jumps to other functions, by address.
     pub(crate) calls: HashMap<u64, Passed>,
-    /// Who held a pointer: whether it pointed elsewhere than to the start, at which address of the code, who.
+    /// Former owner of a pointer: whether it pointed beyond the start, the address of the code, the
+    /// owner.
     pub(crate) holders: HashMap<BaseAt, BTreeSet<(bool, u64, Holder)>>,
     /// Pointers that were stored at a place. `None` stands for something unknown.
     pub(crate) stored: HashMap<Where, BTreeSet<Option<BaseAt>>>,

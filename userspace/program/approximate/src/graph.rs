@@ -4,8 +4,8 @@
 //! loops with one head are one loop (Aho, Sethi, Ullman 1986, §10.4). Dominators by Cooper, Harvey
 //! and Kennedy's iteration.
 //!
-//! Sources of error: the targets of a jump through a table are taken to be all blocks that nothing
-//! else leads to; code that jumps into the middle of a loop has no natural loop.
+//! Sources of error: a jump through a table is taken to lead to all blocks without another
+//! predecessor; code that jumps into the middle of a loop has no natural loop.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -123,7 +123,7 @@ impl Graph {
             }
         }
         let led_to: BTreeSet<BlockAt> = edges.iter().map(|(_, to)| *to).collect();
-        // Bytes that are no code may look like nothing but such jumps.
+        // Bytes that are no code may look like a series of jumps.
         let too_many = through_table.len().saturating_mul(self.blocks.len()) > MOST_TABLE_EDGES;
         for from in through_table.into_iter().filter(|_| !too_many) {
             edges.extend(
@@ -224,7 +224,7 @@ impl Graph {
         dominator
     }
 
-    /// Index of the instruction that begins at the address, or of the one that the address lies in.
+    /// Index of the instruction at or around the address.
     pub(crate) fn instruction_at(&self, address: u64) -> Option<usize> {
         let behind = self.instructions.partition_point(|instruction| instruction.ip() <= address);
         let at = behind.checked_sub(1)?;

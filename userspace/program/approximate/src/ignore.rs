@@ -3,7 +3,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// Lines of one file. Variables that are defined on them are treated as if they were not there.
+/// Lines of one file. Variables defined on them are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoreLines {
     file: String,
@@ -46,7 +46,7 @@ impl fmt::Display for IgnoreLines {
 }
 
 impl IgnoreLines {
-    /// Whether a place is among them. A file given without its directories stands for any directory.
+    /// Whether a place is among them. A file given without directories stands for any directory.
     pub fn contains(&self, file: &str, line: u32) -> bool {
         let ends = file.strip_suffix(self.file.as_str());
         ends.is_some_and(|before| before.is_empty() || before.ends_with('/'))

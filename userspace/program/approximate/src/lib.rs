@@ -10,13 +10,12 @@
 //! looked for with the callers on the sampled path (alias classes, §3.1). [`compare`] sets two
 //! rankings side by side.
 //!
-//! What differs from the paper: reads are those of the machine code, so that a variable in a
-//! register is none; unnamed stack slots (spilled registers) and constants are none; skid in lines
-//! counts changes of the line along the control flow backwards, not line numbers; after loop
-//! compensation the parts of a sample are scaled to sum to one; a sample at a place that only
-//! writes belongs to what is written; one in a function like `memcpy` to what its caller passed;
-//! where a loop has all reads on all of its lines, so that each weight is 0, the raw assignment
-//! stays.
+//! Differences from the paper: reads are those of the machine code, so a variable in a register is
+//! none. Unnamed stack slots (spilled registers) and constants are none. Skid in lines counts
+//! changes of the line along the control flow backwards, not line numbers. After loop compensation
+//! the parts of a sample are scaled to sum to one. A sample at a place with writes only belongs to
+//! the written variable, and a sample in a function like `memcpy` to the caller's arguments. In a
+//! loop with all reads on all of its lines each weight is 0, and the raw assignment stays.
 //!
 //! Sources of error: a sample is divided equally among what is read at a place, whatever hits the
 //! cache; a heap block made by a function that is not on the sampled path bears the name of the

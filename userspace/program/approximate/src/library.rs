@@ -1,6 +1,5 @@
-//! Functions of the C library that do nothing but read and write what their arguments point at: a
-//! sample in one, whose code has no debug information, belongs to the objects that its caller
-//! passed.
+//! Functions of the C library that only read and write their arguments' targets: their code has no
+//! debug information, so a sample there belongs to the objects passed by the caller.
 //!
 //! The C standard's names and glibc's own; calls that the compiler has renamed (`__memcpy_chk`) are
 //! the same functions.

@@ -46,7 +46,7 @@ impl Lines {
             lines.rows.push((row.address(), line));
         }
         // Stable: of several rows at an address the last one holds, and a sequence's end yields to
-        // what begins there.
+        // the next sequence.
         lines.rows.sort_by_key(|(address, line)| (*address, line.is_some()));
         lines
     }

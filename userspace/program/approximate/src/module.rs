@@ -1,5 +1,5 @@
-//! An ELF file as this crate needs it: code bytes, where its debug sections lie, which symbol or
-//! variable address a slot of the global offset table holds, the size of its thread-local block.
+//! The needed parts of an ELF file: code bytes, places of its debug sections, symbol or variable of
+//! each slot of the global offset table, size of its thread-local block.
 //!
 //! Nothing here trusts the file: what lies out of bounds is absent. x86-64 little-endian only.
 //! Separate debug files are looked up by build id in the usual place. Limit: a file that is
@@ -58,7 +58,7 @@ enum SectionBytes {
     Owned(Vec<u8>),
 }
 
-/// What a slot that the dynamic linker fills will hold.
+/// Content of a slot filled by the dynamic linker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// An address of this module.
@@ -96,7 +96,7 @@ pub(crate) struct Module {
     pub(crate) functions: Vec<Symbol>,
     /// Variables by address.
     pub(crate) variables: Vec<Symbol>,
-    /// Whether it is loaded where it says.
+    /// Whether it is loaded at its stated address.
     pub(crate) fixed: bool,
     /// Bytes from the start of the thread-local block to the thread pointer.
     pub(crate) tls_bytes: u64,
@@ -146,7 +146,7 @@ impl Module {
         elf.build_id().ok().flatten().map(hexadecimal)
     }
 
-    /// All that needs the section table, which may be absent.
+    /// Everything from the section table, which may be absent.
     fn read_sections(&mut self, path: &str) {
         let Ok(elf) = ElfFile64::<Endianness>::parse(&*self.file) else { return };
         let slots = dynamic_slots(&elf);
@@ -190,7 +190,7 @@ impl Module {
             debug = Some(whole);
         }
         for list in [&mut functions, &mut variables] {
-            // Of several names for one place the one that says how long it is.
+            // Of several names for one place the one with a size.
             list.sort_by(|a, b| (a.address, b.size).cmp(&(b.address, a.size)));
             list.dedup_by_key(|symbol| symbol.address);
         }
@@ -198,7 +198,7 @@ impl Module {
         self.debug = debug;
     }
 
-    /// Views of the debug sections; those that are not there are empty.
+    /// Views of the debug sections; absent ones are empty.
     pub(crate) fn dwarf(&self) -> gimli::Dwarf<Slice<'_>> {
         let file: &[u8] = self.debug.as_deref().unwrap_or(&self.file);
         let section = |id: SectionId| -> Result<Slice<'_>, std::convert::Infallible> {
@@ -236,7 +236,7 @@ impl Module {
         self.segments.iter().any(|segment| !segment.executable && segment.holds(address))
     }
 
-    /// What the dynamic linker puts there.
+    /// Content placed by the dynamic linker.
     pub(crate) fn slot(&self, address: u64) -> Option<&Slot> {
         self.slots.get(&address)
     }

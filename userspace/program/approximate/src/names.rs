@@ -1,14 +1,13 @@
 //! From a pointer of a function to the variable that owns what it points at: alias classes within
 //! the function, and across calls along the sampled path.
 //!
-//! Two pointers are aliases when they come from the same place: the same call's result (`y = x`
-//! after `x = malloc(…)`: both are x, the first that held it), the same argument, the same memory.
-//! An argument is what the caller on the sampled path passed. Where ways meet, each that may have
-//! come in is named; a pointer that comes from itself (`p = p->next`) adds nothing, so that a list
-//! is named by its head.
+//! Two pointers are aliases if they have one source: the same call's result (`y = x` after `x =
+//! malloc(…)`: both are x, the first variable), the same argument, the same memory. An argument is
+//! the value passed by the caller on the sampled path. Where paths meet, each possible source is
+//! named. A pointer from itself (`p = p->next`) adds nothing, so a list is named by its head.
 //!
 //! Sources of error: a call that was made by a jump from the function that the caller called is
-//! told from its target, if that is direct; of a pointer that was stored and loaded again in one
+//! known from its target, if that is direct; of a pointer that was stored and loaded again in one
 //! function the order is not known.
 
 use std::collections::BTreeSet;
@@ -22,18 +21,18 @@ use crate::transfer::ARGUMENTS;
 use crate::unit::Variable;
 use crate::value::{Base, BaseAt, Value, gcd};
 
-/// Most objects that one pointer may point at; beyond that it is unknown.
+/// Most possible objects of one pointer; beyond that it is unknown.
 const MOST: usize = 8;
 /// Most frames of a path, and of functions looked into.
 const MOST_FRAMES: usize = 512;
 /// Most steps of one resolution: callers, loads and meetings one in another.
 const DEEPEST: usize = 40;
 
-/// A function on a sample's path, or one that such a function has called.
+/// A function on a sample's path, or one called by such a function.
 #[derive(Clone)]
 pub(crate) struct PathFrame {
     pub(crate) function: Arc<Analysed>,
-    /// Index of the frame that called it, and the address of the call there.
+    /// Index of the calling frame, and the address of the call there.
     pub(crate) caller: Option<(usize, u64)>,
 }
 
@@ -124,7 +123,7 @@ impl<'a> Resolver<'a> {
             || self.visiting.len() > DEEPEST
             || !self.visiting.insert((depth, base))
         {
-            // A pointer that comes from itself adds nothing.
+            // A pointer from itself adds nothing.
             return BTreeSet::new();
         }
         let found = self.base_once(depth, base);
@@ -162,7 +161,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What the caller passed, if it can be followed there.
+    /// The value passed by the caller, if it can be followed there.
     fn passed(
         &mut self,
         depth: usize,
@@ -185,7 +184,7 @@ impl<'a> Resolver<'a> {
         (known && !targets.is_empty()).then_some(targets)
     }
 
-    /// What a function that was called passes on where it jumps to another one.
+    /// The arguments that a called function passes on in a jump.
     fn passed_on(
         &mut self,
         callee: &Analysed,
@@ -201,7 +200,7 @@ impl<'a> Resolver<'a> {
             .values()
             .filter(|passed| passed.jumps && passed.target == Some(callee.entry()));
         let value = which(jumps.next()?)?;
-        // With several jumps it is not known which.
+        // With several jumps the taken one is unknown.
         if jumps.next().is_some() || self.path.len() > MOST_FRAMES {
             return None;
         }
@@ -213,8 +212,8 @@ impl<'a> Resolver<'a> {
         (!found.iter().any(own)).then_some(found)
     }
 
-    /// What a function of this program returns, where that is nothing of its own: a member of what
-    /// it was given, something static.
+    /// Result of a function of this program, if not its own object: a member of an argument, or a
+    /// static variable.
     fn returned(&mut self, depth: usize, call: u64) -> Option<BTreeSet<Target>> {
         let caller = self.path.get(depth)?.function.clone();
         let target = caller.flow.calls.get(&call)?.target?;
@@ -241,8 +240,8 @@ impl<'a> Resolver<'a> {
         (!found.is_empty() && found.iter().all(foreign)).then_some(found)
     }
 
-    /// What a pointer points at that is known by who holds it only: the result of a call, an
-    /// argument of unknown origin.
+    /// Target of a pointer known by its owner only: the result of a call, an argument of unknown
+    /// origin.
     fn held(&mut self, depth: usize, base: BaseAt) -> BTreeSet<Target> {
         let Some(function) = self.path.get(depth).map(|frame| frame.function.clone()) else {
             return unknown(Reason::UnknownPointer);
@@ -261,7 +260,7 @@ impl<'a> Resolver<'a> {
                 Holder::Memory(place) => self.pointer_at(depth, *place),
             });
         }
-        // What holds it for good comes before what held it first.
+        // Permanent variables come before first ones.
         let first = names.iter().position(|named| named.is_global).unwrap_or(0);
         let origin = call.and_then(|call| self.origin(&function, call));
         let mut named = match names.get(first) {
@@ -331,7 +330,8 @@ impl<'a> Resolver<'a> {
         Some(BTreeSet::from([Target { to: To::Named(Box::new(named)), offset: 0, modulus: 0 }]))
     }
 
-    /// The targets of all sources; `None` if one is unknown, or there is nothing but what is being resolved.
+    /// The targets of all sources; `None` if one is unknown, or without another source than the one
+    /// being resolved.
     fn all_of(&mut self, depth: usize, sources: &BTreeSet<Option<BaseAt>>) -> Option<BTreeSet<Target>> {
         let mut found = BTreeSet::new();
         for source in sources {
@@ -371,7 +371,7 @@ impl<'a> Resolver<'a> {
         named.next()
     }
 
-    /// The same for a target: the place holds a pointer; what is that called?
+    /// The same for a target, a place with a pointer: its name.
     fn pointer_in(&mut self, target: &Target) -> Option<Named> {
         let owner = self.object(target).ok()?;
         let (whole, offset, modulus) = match &target.to {

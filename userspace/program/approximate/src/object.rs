@@ -14,7 +14,7 @@ pub enum Kind {
     Static,
     /// The thread-local variable itself.
     ThreadLocal,
-    /// The variable in its function's frame itself.
+    /// The variable in its function's frame.
     Stack,
     /// What the pointer of that name points at: in most programs a heap block.
     Pointee,
@@ -31,28 +31,28 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Order and equality are those of the object: kind, name, and where its variable stands.
+/// Order and equality are those of the object: kind, name, and place of the variable.
 #[derive(Clone)]
 pub(crate) struct Named {
     /// As the source would say it: `grid->cells`.
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    /// Whether the variable that the name begins with outlives its function.
+    /// Whether the name's first variable outlives its function.
     pub(crate) is_global: bool,
-    /// Where that variable is declared.
+    /// Place of the variable's declaration.
     pub(crate) file: Option<Arc<str>>,
     pub(crate) line: u32,
     pub(crate) function: Option<Arc<str>>,
-    /// Type of the object; of what is pointed at, that of one element.
+    /// Type of the object; for a pointer's target, type of one element.
     pub(crate) of: Option<TypeRef>,
-    /// Other names that hold the same pointer.
+    /// Other names of the same pointer.
     pub(crate) aliases: BTreeSet<String>,
-    /// The function whose result it is, and the place of that call.
+    /// The function that returned it, and the place of the call.
     pub(crate) made_by: Option<(String, String)>,
 }
 
 impl Named {
-    /// Something of which only the name is known.
+    /// An object with a name alone.
     pub(crate) fn bare(name: String, kind: Kind) -> Self {
         Named {
             name,

@@ -38,7 +38,7 @@ pub enum Level {
 pub enum Accesses {
     /// Reads only, as in the paper: for events of loads.
     Reads,
-    /// Reads; and where only writes are, those: a sample there can be of nothing else.
+    /// Reads; at places with writes only, the writes: a sample there can belong to nothing else.
     #[default]
     ReadsElseWrites,
     /// Reads and writes: for events of both, as misses of write-allocating caches are.
@@ -83,7 +83,7 @@ impl Read {
 #[derive(Debug, Default)]
 pub(crate) struct PlaceReads {
     pub(crate) reads: Reads<Place, Read>,
-    /// What else is read at places.
+    /// Further reads at places.
     unnamed: BTreeMap<Place, Reason>,
 }
 
@@ -106,7 +106,8 @@ impl PlaceReads {
                 let Some(place) = place(function, index, level) else { continue };
                 let accesses = function.flow.accesses.get(index).map_or(&[][..], Vec::as_slice);
                 let accesses = accesses.iter().filter(|access| access.reads || which != Accesses::Reads);
-                // Eq. 1 counts lines with and without reads; of instructions only those that could have any.
+                // Eq. 1 counts lines with and without reads; of instructions only possible readers
+                // count.
                 if level == Level::Line {
                     this.reads.entry(place).or_default();
                 }

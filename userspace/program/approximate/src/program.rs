@@ -25,7 +25,7 @@ const RBP: u16 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModuleId(pub(crate) u32);
 
-/// A type with the unit that knows it.
+/// A type with its unit.
 #[derive(Clone)]
 pub(crate) struct TypeRef {
     pub(crate) state: Arc<UnitState>,
@@ -63,7 +63,7 @@ struct Loaded {
     debug: Debug,
     /// By entry address.
     functions: HashMap<u64, Result<Arc<Analysed>, Reason>>,
-    /// By any address that was asked for.
+    /// By requested address.
     asked: HashMap<u64, Result<Arc<Analysed>, Reason>>,
 }
 
@@ -160,7 +160,7 @@ impl Program {
         }
     }
 
-    /// Name of the function that a call leads to: a symbol of this module, or the one that its stub jumps to.
+    /// Name of a call's target: a symbol of this module, or the target of its stub.
     pub(crate) fn callee(&mut self, module: ModuleId, target: u64) -> Option<String> {
         let loaded = self.loaded(module).ok()?;
         if let Some(symbol) =
@@ -294,7 +294,7 @@ impl TypeRef {
         Arc::ptr_eq(&self.state, &other.state) && plain(self).is_some() && plain(self) == plain(other)
     }
 
-    /// What it points at, or the element of an array.
+    /// Its target, or the element of an array.
     pub(crate) fn pointee(&self) -> Option<TypeRef> {
         Some(TypeRef { state: self.state.clone(), at: self.state.unit.types.pointee(self.at)? })
     }
@@ -303,7 +303,7 @@ impl TypeRef {
         self.state.unit.types.name(self.at)
     }
 
-    /// Offset of its entry in `.debug_info`, that of what it is another name of.
+    /// Offset of its entry in `.debug_info`, after resolving aliases.
     pub(crate) fn entry(&self) -> Option<usize> {
         let (plain, _) = self.state.unit.types.plain(self.at)?;
         Some(self.state.start + plain)
@@ -315,7 +315,7 @@ impl TypeRef {
         Some((path, TypeRef { state: self.state.clone(), at }))
     }
 
-    /// The offset within one value, where it is known that far: a pointer may point at any of many.
+    /// The offset within one value, as far as known: a pointer may point at any of many.
     pub(crate) fn within(&self, offset: i64, modulus: u64) -> (i64, u64) {
         match self.state.unit.types.size(self.at).and_then(|size| i64::try_from(size).ok()) {
             Some(size @ 1..) if modulus == 0 || modulus.is_multiple_of(size as u64) => {

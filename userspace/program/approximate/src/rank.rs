@@ -25,7 +25,7 @@ const MOST_LIBRARY_FRAMES: usize = 3;
 pub struct Options {
     /// Weigh down what is read all over a loop (eq. 1 to 5).
     pub loop_compensation: bool,
-    /// How far samples land behind their events (eq. 6 to 8), in places of the level; `None` where
+    /// How far samples land after their events (eq. 6 to 8), in places of the level; `None` where
     /// addresses are exact.
     pub skid: Option<Gaussian>,
     /// Source lines or instructions.
@@ -87,7 +87,7 @@ pub struct VariableShare {
     pub name: String,
     /// What the name stands for.
     pub kind: Kind,
-    /// Where the variable that the name begins with is declared.
+    /// Place of the declaration of the name's first variable.
     pub declared: Option<SourceLine>,
     /// Its function; `None` for globals.
     pub function: Option<String>,
@@ -95,15 +95,15 @@ pub struct VariableShare {
     pub type_name: Option<String>,
     /// Other names of the same pointer.
     pub aliases: Vec<String>,
-    /// The function whose result the pointer is, and `file:line` of that call, where that was seen.
+    /// The function that returned the pointer, and `file:line` of the call, if seen.
     pub made_by: Option<(String, String)>,
     /// Part of the weight of all samples, 0 to 1.
     pub share: f64,
-    /// Lines where it is read, with their parts of `share`, largest first.
+    /// Lines with reads, with their parts of `share`, largest first.
     pub read_at: Vec<(SourceLine, f64)>,
 }
 
-/// The result. All shares and the unattributed ones sum to 1 if there are samples.
+/// The result. All shares and the unattributed ones sum to 1 if samples exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attribution {
     /// Largest share first.
@@ -116,7 +116,7 @@ pub struct Attribution {
     pub weight: f64,
 }
 
-/// Attributes samples of the modules that it has opened.
+/// Attributes samples of the opened modules.
 #[derive(Default)]
 pub struct Analyzer {
     pub(crate) program: Program,
@@ -132,7 +132,7 @@ type Values = BTreeMap<(Place, Read), f64>;
 /// Module, function entry, loop, level, accesses.
 type ReadsKey = (ModuleId, u64, Option<LoopAt>, Level, Accesses);
 
-/// What is attributed of one variable so far.
+/// Attribution of one variable so far.
 #[derive(Default)]
 struct Sum {
     weight: f64,
@@ -142,7 +142,7 @@ struct Sum {
 }
 
 impl Analyzer {
-    /// One that has opened nothing.
+    /// An analyser without open modules.
     pub fn new() -> Self {
         Self::default()
     }
@@ -157,7 +157,7 @@ impl Analyzer {
         self.program.open(path, None)
     }
 
-    /// The same for the file that ran with this build id, in lower-case hexadecimal.
+    /// The same for the file with this build id, in lower-case hexadecimal.
     ///
     /// # Errors
     /// As above, or a file with another build id.
@@ -296,7 +296,7 @@ impl Analyzer {
         (!touched.is_empty()).then_some((path, touched))
     }
 
-    /// Eq. 1 to 8 for one sample: each read that may have made it, with its part.
+    /// Eq. 1 to 8 for one sample: each possible read, with its part.
     fn values(&mut self, function: &Analysed, index: usize, options: &Options) -> Result<Values, Reason> {
         let own = place(function, index, options.level).ok_or(Reason::NotCovered)?;
         let around = function.graph.block_of(index).and_then(|at| function.graph.blocks.get(at)?.innermost);

@@ -2,7 +2,7 @@
 //! table of both ranks.
 //!
 //! τ-b (Kendall 1945): (concordant − discordant) ÷ √((pairs − ties in a)(pairs − ties in b)).
-//! Variables that only one side knows have share 0 on the other, which ties them there.
+//! Variables of one side only have share 0 on the other, tied there.
 //!
 //! Sources of error: τ weighs the tail like the head, so a long tail of noise lowers it; callers
 //! should cut it off.
@@ -34,11 +34,11 @@ pub fn kendall_tau_b(pairs: &[(f64, f64)]) -> Option<f64> {
 pub struct RankRow<K> {
     /// Whatever names the variable.
     pub key: K,
-    /// Its rank on the left, from 1, equal shares with the same rank; `None` if it is not there.
+    /// Its rank on the left, from 1, equal shares with the same rank; `None` if absent.
     pub left_rank: Option<usize>,
     /// Its rank on the right.
     pub right_rank: Option<usize>,
-    /// Its share on the left, 0 if it is not there.
+    /// Its share on the left, 0 if absent.
     pub left_share: f64,
     /// Its share on the right.
     pub right_share: f64,

@@ -12,12 +12,12 @@ pub enum Unreadable {
     /// No x86-64 ELF file.
     #[error("not an x86-64 ELF file")]
     NotElf,
-    /// The file has another build id than the one that ran.
+    /// The file's build id differs from the traced one's.
     #[error("it is another file than the one that ran (build id {found}, not {traced})")]
     Another {
         /// Of the file, hexadecimal; "none" without one.
         found: String,
-        /// Of the one that ran.
+        /// Build id of the traced file.
         traced: String,
     },
 }
@@ -39,7 +39,7 @@ pub enum Reason {
     NotCode,
     /// The function is too large to be followed.
     TooLarge,
-    /// No memory is read there that a variable could own.
+    /// No read there is of memory with a variable.
     NoReads,
     /// Only unnamed places on the stack are read there: spilled registers, temporaries, alignment.
     StackTemporary,

@@ -1,4 +1,4 @@
-//! What an instruction tells of the memory that it accesses: the type of the pointer through which it does.
+//! The type of the pointer by which an instruction accesses memory.
 //!
 //! For heap blocks that no record and no pointer names. The variable that holds the pointer is
 //! asked first, then the place where it was loaded from. Callers are not looked at, and accesses of
@@ -16,16 +16,16 @@ use crate::program::{Analysed, TypeRef};
 use crate::rank::{Analyzer, Frame, SourceLine, source_line};
 use crate::value::Value;
 
-/// The type of one value that a pointer points at, and where in it an instruction accesses.
+/// The type of a pointer's target, and the accessed place in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revealed {
     /// Offset of the type's entry in the `.debug_info` of the code's module.
     pub entry: usize,
     /// Offset of the access in the value.
     pub offset: u64,
-    /// The variable that holds the pointer, where one does.
+    /// The variable with the pointer, if any.
     pub through: Option<Arc<str>>,
-    /// What the instruction itself says of the value, where it says something.
+    /// The instruction's own evidence about the value, if any.
     pub element: Option<Element>,
     /// The instruction's line.
     pub line: SourceLine,
@@ -58,8 +58,8 @@ impl Element {
 }
 
 impl Analyzer {
-    /// What the instruction at an address reveals. `None` where it accesses nothing through a
-    /// pointer with a type, or several things.
+    /// Evidence of the instruction at an address. `None` without an access through a typed pointer,
+    /// or with several.
     pub fn revealed(&mut self, at: Frame) -> Option<Revealed> {
         let function = self.program.function(at.module, at.address).ok()?;
         let index = function.graph.instruction_at(at.address)?;
@@ -98,7 +98,7 @@ impl Analyzer {
     }
 }
 
-/// The variable that holds an address's pointer, and what it points at.
+/// The variable with an address's pointer, and the pointer's target.
 fn held_type(function: &Analysed, address: Value) -> Option<(Arc<str>, TypeRef)> {
     let base = address.base.filter(|_| address.minus.is_none())?;
     let holders = function.flow.holders.get(&base)?;

@@ -1,4 +1,4 @@
-//! What registers and stack slots hold at one point of a function, and what is left of it where ways meet.
+//! Content of registers and stack slots at one point of a function, and the rest after paths meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 

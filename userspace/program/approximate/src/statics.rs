@@ -14,7 +14,7 @@ use crate::unit::{Spot, spot};
 /// Start of each variable to its unit and entry.
 pub(crate) type Starts = BTreeMap<u64, (UnitAt, TypeAt)>;
 
-/// All variables of a module that have one place.
+/// All variables of a module with a single place.
 #[derive(Debug, Default)]
 pub(crate) struct Statics {
     pub(crate) by_address: Starts,
@@ -23,7 +23,7 @@ pub(crate) struct Statics {
 }
 
 impl Statics {
-    /// Adds those of one unit. What is broken ends it there.
+    /// Adds the variables of one unit, up to a fault in it.
     pub(crate) fn add<'a>(&mut self, unit: UnitRef<'a, Slice<'a>>, at: UnitAt) -> gimli::Result<()> {
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {

@@ -1,6 +1,7 @@
-//! What one instruction does to what is known of registers and slots.
+//! The effect of one instruction on the knowledge of registers and slots.
 //!
-//! Only what compilers compute addresses with is followed; any other result is unknown.
+//! Only the instructions of compilers' address computations are followed; other results are
+//! unknown.
 
 use std::collections::HashMap;
 
@@ -19,18 +20,18 @@ use crate::value::{Base, BaseAt, Value, mix};
 pub(crate) const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 /// Bytes of an object in the frame of which only the start is known.
 const OBJECT_BYTES: i64 = 64;
-/// Where a realigned frame is put, from its place before: further than any frame is large.
+/// Distance of a realigned frame from its former place: further than any frame is large.
 const REALIGNED: i64 = -(1 << 40);
 const RAX: usize = 0;
 const RBP: usize = 5;
 
-/// The transfer function, and what it learns on the way.
+/// The transfer function, with its findings.
 pub(crate) struct Transfer<'a> {
     module: &'a Module,
     bindings: Vec<Binding>,
     extents: Vec<(i64, i64)>,
     info: InstructionInfoFactory,
-    /// What the functions that are called directly may change.
+    /// Registers that directly called functions may change.
     changed: HashMap<u64, Registers>,
     pub(crate) flow: Flow,
 }
@@ -152,7 +153,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// The value that an instruction writes to its first operand.
+    /// The value written to an instruction's first operand.
     fn computed(&mut self, instruction: &Instruction, state: &State) -> Option<Value> {
         let stack_pointer = self.register(Register::RSP, state);
         let realigns =
@@ -180,7 +181,7 @@ impl<'a> Transfer<'a> {
                     _ => return None,
                 }
             }
-            // A frame that is realigned is taken to lie far below where it would have been.
+            // A realigned frame is taken to lie far below its former place.
             Mnemonic::And if realigns => stack_pointer.plus(Value::number(REALIGNED)),
             // Rounding a pointer down leaves its object.
             Mnemonic::And if operand(0).base.is_some() && operand(1).exact().is_some_and(|mask| mask < 0) => {

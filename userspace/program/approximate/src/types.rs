@@ -1,5 +1,5 @@
-//! Types of one compilation unit, as far as naming needs them: what a pointer points at, which
-//! member lies at an offset.
+//! Types of one compilation unit, as far as naming needs them: a pointer's target, the member at an
+//! offset.
 //!
 //! Type units and types of other units are unknown, which costs member names only.
 
@@ -52,7 +52,7 @@ pub(crate) struct Member {
 pub(crate) struct Types(pub(crate) HashMap<TypeAt, Type>);
 
 impl Types {
-    /// The type behind typedefs and qualifiers.
+    /// The type without typedefs and qualifiers.
     pub(crate) fn plain(&self, at: TypeAt) -> Option<(TypeAt, &Type)> {
         let mut at = at;
         for _ in 0..DEEPEST {
@@ -148,7 +148,7 @@ impl Types {
         None
     }
 
-    /// Whether a struct has no members, so that it is one value.
+    /// Whether a struct has no members, hence is one value.
     fn whole(&self, plain: &Type) -> bool {
         plain.members.is_empty()
     }

@@ -1,5 +1,5 @@
 //! One compilation unit of the debug information as owned values: functions with their variables
-//! and where those live, static variables, types, lines.
+//! and places, static variables, types, lines.
 //!
 //! DWARF 4 and 5 (§2.6 locations, §3.3 functions, §4.1 variables). A variable belongs to the
 //! function in whose code it lives; of an inlined function it bears that one's name. Location
@@ -32,11 +32,11 @@ pub(crate) enum Spot {
     ThreadLocal(u64),
     /// In memory at a register plus this.
     Memory(u16, i64),
-    /// Nowhere, but it equals a register plus this.
+    /// Nowhere, but equal to a register plus this.
     Value(u16, i64),
 }
 
-/// A spot and the code addresses where it holds; without addresses it holds everywhere.
+/// A spot and its code addresses; without addresses it holds everywhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) code: Option<Range<u64>>,
@@ -49,7 +49,7 @@ pub(crate) struct Variable {
     pub(crate) file: Option<Arc<str>>,
     pub(crate) line: u32,
     pub(crate) of: Option<TypeAt>,
-    /// Function in whose source it stands; `None` for globals.
+    /// Function around its source; `None` for globals.
     pub(crate) function: Option<Arc<str>>,
     pub(crate) places: Vec<Place>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Function {
     /// Its code; the entry is the start of the first.
     pub(crate) code: Vec<Range<u64>>,
     pub(crate) frame_base: FrameBase,
-    /// All variables and parameters in it and in what is inlined into it.
+    /// All variables and parameters of the function and of its inlined code.
     pub(crate) variables: Vec<Variable>,
 }
 
@@ -93,7 +93,7 @@ struct Own {
     line: u32,
     /// The linker's name of a global variable, which is qualified.
     linkage: Option<Arc<str>>,
-    /// Entry that says what this one does not.
+    /// Entry with the missing attributes.
     origin: Option<TypeAt>,
 }
 
@@ -110,12 +110,12 @@ struct Reader<'a> {
 /// A variable entry, its names yet to be looked up.
 struct Found {
     at: TypeAt,
-    /// Function entry in whose source it stands.
+    /// Entry of the function around its source.
     within: Option<TypeAt>,
     places: Vec<Place>,
 }
 
-/// What the entries above the current one are.
+/// Kinds of the entries above the current one.
 #[derive(Clone, Copy)]
 enum Scope {
     /// Type entry that takes members.
@@ -126,7 +126,7 @@ enum Scope {
 }
 
 impl Unit {
-    /// Reads a unit. What is broken in it ends the reading there: what was read before stays.
+    /// Reads a unit, up to a fault in it: the part before stays.
     pub(crate) fn read<'a>(unit: UnitRef<'a, Slice<'a>>) -> (Self, Option<gimli::Error>) {
         let lines = Lines::read(&unit);
         let mut reader = Reader {
@@ -412,7 +412,7 @@ fn type_tag(tag: gimli::DwTag) -> Option<(Shape, &'static str)> {
     })
 }
 
-/// A location expression as a spot, if it is that simple.
+/// A location expression as a spot, if simple enough.
 pub(crate) fn spot<'a>(unit: &UnitRef<'a, Slice<'a>>, expression: Expression<Slice<'a>>) -> Option<Spot> {
     Some(match *operations(unit, expression)?.as_slice() {
         [Operation::Register { register }] => Spot::Register(register.0),

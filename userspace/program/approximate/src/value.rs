@@ -15,7 +15,7 @@ const DEEPEST: u8 = 6;
 /// Where a pointer comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Base {
-    /// An address of this module, as it stands in the code. Offsets count from it.
+    /// An address of this module in the code. Offsets count from it.
     Address(u64),
     /// The canonical frame address.
     Frame,
@@ -25,13 +25,13 @@ pub(crate) enum Base {
     Foreign(u64),
     /// What the general register of that number (as in machine code) holds when the function is entered.
     Argument(u8),
-    /// What the call at that address returns.
+    /// Result of the call at that address.
     Call(u64),
     /// What memory at base + offset (+ multiples of the modulus) holds.
     Load(BaseAt, i64, u64),
     /// The value of the variable of that index in the function.
     Variable(usize),
-    /// One of several, where ways meet; what, says [`Bases::sources`].
+    /// One of several, after paths meet; [`Bases::sources`] has them.
     Merge(u64, u32),
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum Base {
 pub(crate) struct Bases {
     list: Vec<(Base, u8)>,
     index: HashMap<Base, BaseAt>,
-    /// For merges: what may come in. `None` stands for something unknown.
+    /// For merges: possible sources. `None` stands for an unknown one.
     pub(crate) sources: HashMap<BaseAt, BTreeSet<Option<BaseAt>>>,
 }
 
@@ -78,8 +78,8 @@ pub(crate) struct Value {
     pub(crate) offset: i64,
     /// 0: exactly the offset. 1: anything.
     pub(crate) modulus: u64,
-    /// Where all that is unknown is one number times a factor: that number's signature and the
-    /// factor. (0, 0) otherwise.
+    /// If the unknown part is one number times a factor: the number's signature and the factor. (0,
+    /// 0) otherwise.
     pub(crate) term: (u64, i64),
     /// Stands for all of the value but the offset: values of equal signature and offset are equal,
     /// as far as this analysis sees. It is linear in what the value is computed from, and 0 for
@@ -117,7 +117,7 @@ impl Value {
         Value { base: Some(base), minus: None, offset: 0, modulus: 0, term: (0, 0), signature }
     }
 
-    /// The number, if it is one and known.
+    /// The number, if single and known.
     pub(crate) fn exact(self) -> Option<i64> {
         (self.base.is_none() && self.minus.is_none() && self.modulus == 0).then_some(self.offset)
     }

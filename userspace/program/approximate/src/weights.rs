@@ -23,7 +23,7 @@ pub fn raw<V: Ord + Clone>(reads: &BTreeSet<V>) -> BTreeMap<V, f64> {
     reads.iter().map(|read| (read.clone(), 1.0 / reads.len() as f64)).collect()
 }
 
-/// Final weights of the reads of one loop (eq. 5), and what they are made of.
+/// Final weights of the reads of one loop (eq. 5), and their parts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopWeights<V: Ord> {
     /// Eq. 1: 1 − (places where it is read ÷ places of the loop)².
@@ -36,8 +36,8 @@ pub struct LoopWeights<V: Ord> {
 
 /// Loop compensation for the places of one loop.
 ///
-/// `None` where the equations say nothing: no read reaches the threshold, so that the weight that
-/// eq. 2 takes away has nobody to go to (a loop on a single line, where each raw weight is 0).
+/// `None` where the equations give no result: no read reaches the threshold, so the weight taken
+/// away by eq. 2 has no receiver (a loop on a single line, with raw weights of 0).
 pub fn loop_weights<P: Ord, V: Ord + Clone>(reads: &Reads<P, V>, threshold: f64) -> Option<LoopWeights<V>> {
     let places = reads.len() as f64;
     let mut read_at: BTreeMap<V, u32> = BTreeMap::new();

@@ -13,7 +13,7 @@ const ROUNDS: u32 = 200;
 const REACH_BYTES: usize = 128;
 
 fn main() -> std::io::Result<()> {
-    // Any real code will do; the middle of this program's file is some.
+    // Any real code will do, such as the middle of this program's file.
     let file = std::fs::read(std::env::current_exe()?)?;
     let middle = file.len() / 8;
     let offsets: Vec<usize> = (0..1000).map(|step| middle + step * 37).collect();

@@ -1,7 +1,7 @@
-//! Whether an instruction, known by the registers it left behind, can have touched given bytes.
+//! Whether an instruction, known by the registers after it, can have touched given bytes.
 //!
-//! The registers before it are those after it, less what it wrote itself. Some of its writes can be
-//! undone: the steps of string instructions and of the stack pointer.
+//! The registers before the instruction are those after it, without its own writes. Some of its
+//! writes can be undone: steps of string instructions and of the stack pointer.
 
 use iced_x86::{
     Code as Op, FlowControl, Instruction, InstructionInfo, Mnemonic, OpKind, Register, UsedMemory,
@@ -25,7 +25,7 @@ const MAX_UNSIZED_BYTES: u64 = 16 * 1024;
 pub(crate) enum Fit {
     /// Its effective address covers watched bytes.
     Covers(AccessKind),
-    /// Its effective address, or its extent, cannot be computed any more; it may cover them.
+    /// Its effective address, or its extent, is not computable any more; it may cover them.
     Possible(AccessKind),
 }
 
@@ -117,7 +117,7 @@ fn undo(instruction: &Instruction, info: &InstructionInfo, trap: &Trap<'_>) -> K
     if moved != 0 && !pops_stack_pointer {
         before.set(Register::RSP, Some(trap.registers.rsp.wrapping_add_signed(-moved)));
     }
-    // `leave` pops from where rbp pointed, so that rsp now points just above.
+    // `leave` pops from rbp's target, so rsp now points just above.
     match instruction.code() {
         Op::Leaveq => before.set(Register::RBP, Some(trap.registers.rsp.wrapping_sub(8))),
         Op::Leavew => before.set(Register::RBP, Some(trap.registers.rsp.wrapping_sub(2))),
@@ -129,7 +129,7 @@ fn undo(instruction: &Instruction, info: &InstructionInfo, trap: &Trap<'_>) -> K
 impl Watched {
     /// True when `bytes` bytes from `address` on share a byte with the watched ones.
     pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        // Distances wrap, so that ranges at the ends of the address space are compared like any other.
+        // Distances wrap, so ranges at the ends of the address space compare like others.
         address.wrapping_sub(self.address) < u64::from(self.bytes)
             || self.address.wrapping_sub(address) < bytes
     }

@@ -16,7 +16,7 @@ pub struct Code<'a> {
 pub(crate) enum Undecoded {
     /// The address, or the end of the instruction there, lies outside the bytes.
     Outside,
-    /// The bytes are no instruction, or another one to other processors.
+    /// The bytes are no instruction, or a different one on other processors.
     Invalid,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Code<'a> {
 }
 
 /// Whether AMD processors take the instruction that `bytes` begin with for another than Intel's:
-/// they heed the operand-size prefix of a branch (the target has 16 bits), know no prefetch of a
+/// they obey the operand-size prefix of a branch (the target has 16 bits), know no prefetch of a
 /// register, and exchange registers where a pause has REX.B. Compilers make none of these: where
 /// their branches have the prefix, they have REX.W too.
 pub fn is_ambiguous(bytes: &[u8], instruction: &Instruction) -> bool {

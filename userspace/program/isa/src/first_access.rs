@@ -1,7 +1,7 @@
 //! The first data access at or after `rip` whose place follows from the registers alone.
 //!
-//! The instruction at `rip` most often makes it. Where it accesses no memory, it and its successors
-//! are interpreted ([`crate::results`]) until one does. Nothing is ever read from memory, so that
+//! The instruction at `rip` most often makes it. Instructions without a memory access are
+//! interpreted ([`crate::results`]) up to the first one with an access. Memory is never read, so
 //! the first load ends the search.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::registers::Registers;
 /// access ever has.
 const MAX_INSTRUCTIONS: u32 = 64;
 
-/// An access that the thread will make, before it makes it.
+/// An access of the thread in the near future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownAccess {
     /// Instruction that makes the access.
@@ -37,7 +37,7 @@ pub struct KnownAccess {
 }
 
 impl KnownAccess {
-    /// The aligned 8-byte words that the access touches, lowest first: what one watchpoint can cover.
+    /// The aligned 8-byte words of the access, lowest first: the units of watchpoints.
     pub fn words(&self) -> impl Iterator<Item = u64> + use<> {
         let first = self.address & !7;
         let offset = self.address & 7;
@@ -61,7 +61,7 @@ pub enum Unreachable {
     SystemCall,
     /// A gather or scatter: many addresses, in a vector register.
     GatherScatter,
-    /// A mask decides which bytes are touched, if any.
+    /// A mask decides about the touched bytes.
     Masked,
     /// The number of bytes depends on CPUID (the xsave family, tiles).
     SizeUnknown,
@@ -73,7 +73,7 @@ pub enum Unreachable {
     Trap,
     /// A privileged or input/output instruction.
     Privileged,
-    /// An instruction outside what this package understands (transactions, `clzero`).
+    /// An instruction unknown to this package (transactions, `clzero`).
     Other,
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn walk(
     Err(Unreachable::TooLong)
 }
 
-/// The first access of one instruction; `Ok(None)` when it makes none.
+/// The first access of one instruction; `Ok(None)` without one.
 fn access_of(
     instruction: &Instruction,
     info: &InstructionInfo,

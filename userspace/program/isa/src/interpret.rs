@@ -1,4 +1,5 @@
-//! Steps over one instruction that accesses no memory: where control goes, and what remains known.
+//! Steps over one instruction without a memory access: the next position, and the remaining
+//! knowledge.
 
 use iced_x86::{
     Code as Op, FlowControl, Instruction, InstructionInfo, Mnemonic, OpAccess, Register, UsedRegister,
@@ -16,8 +17,8 @@ pub(crate) fn step(
     known: &mut Known,
 ) -> Result<u64, Unreachable> {
     match instruction.flow_control() {
-        // With a count of zero, which is why it accesses nothing, a repeated string instruction
-        // changes nothing either; only with 32-bit addresses it may clear upper halves.
+        // A repeated string instruction with a count of zero accesses and changes nothing; only
+        // with 32-bit addresses it may clear upper halves.
         FlowControl::Next if is_repeated_string(instruction) && repeat_counter(info) == Register::RCX => {
             Ok(instruction.next_ip())
         }

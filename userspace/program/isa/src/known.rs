@@ -25,7 +25,7 @@ pub(crate) struct Bits {
     pub(crate) mask: u64,
 }
 
-/// Registers of which some bits may be unknown.
+/// Registers with possibly unknown bits.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     general: [Bits; 16],
@@ -96,7 +96,7 @@ impl Known {
         }
     }
 
-    /// Makes a register of any kind unknown; of no effect on those that are not followed.
+    /// Makes a register of any kind unknown; without effect on untracked ones.
     pub(crate) fn forget(&mut self, register: Register) {
         match register {
             Register::FS => self.fs_base = None,
@@ -166,7 +166,7 @@ impl Known {
         }
     }
 
-    /// The general registers with what is known of them, in the order of their encoding.
+    /// The known general registers, in the order of their encoding.
     #[cfg(test)]
     pub(crate) fn general_bits(&self) -> &[Bits; 16] {
         &self.general

@@ -7,7 +7,7 @@
 //!
 //! * [`first_access`]: the first data access at or after `rip` whose address follows from the
 //!   registers alone.
-//! * [`accessing_instruction`]: the instruction behind a data-watchpoint trap, which reports the
+//! * [`accessing_instruction`]: the instruction of a data-watchpoint trap, which reports the
 //!   `rip` *after* it.
 //!
 //! Limits: 64-bit user code only; faults are not foreseen (the access of a faulting instruction is

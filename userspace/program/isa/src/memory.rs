@@ -1,4 +1,4 @@
-//! The data accesses of one instruction: where, how many bytes, in which direction, in which order.
+//! The data accesses of one instruction: addresses, bytes, directions and order.
 //!
 //! iced-x86 lists the memory operands; this file adds what it leaves open (order of execution,
 //! sizes under a REP prefix, bit strings, masks) and takes out what is no access (cache hints and
@@ -51,7 +51,7 @@ pub enum AccessForm {
     String,
 }
 
-/// One access of an instruction, its address not yet computed.
+/// One access of an instruction, with its address not yet computed.
 pub(crate) struct Access<'a> {
     memory: &'a UsedMemory,
     instruction: &'a Instruction,
@@ -67,7 +67,7 @@ impl Access<'_> {
         let address = self.memory.virtual_address(0, |register, _, _| known.address_part(register))?;
         match bit_string_register(self.instruction) {
             None => Some(address),
-            // The sum would have to be cut before the segment base is added; too rare to be worth it.
+            // The sum would have to be cut before the segment base is added; too rare to matter.
             Some(_) if self.memory.address_size() == CodeSize::Code32 => None,
             Some(register) => {
                 let bits = register.size() as u32 * 8;
@@ -148,7 +148,7 @@ fn writes(memory: &UsedMemory) -> bool {
     )
 }
 
-/// The data accesses of an instruction in the order in which it makes them.
+/// The data accesses of an instruction in order.
 pub(crate) fn accesses<'a>(
     instruction: &'a Instruction,
     info: &'a InstructionInfo,

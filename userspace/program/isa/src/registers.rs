@@ -1,4 +1,4 @@
-//! The register values that the package works on. Not here: which of them are still known ([`crate::known`]).
+//! The register values of this package. Not here: their validity ([`crate::known`]).
 
 /// General registers, instruction pointer, flags and the two segment bases of a stopped thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Registers {
         ]
     }
 
-    /// General registers in the order of [`Registers::general`]; all else is 0.
+    /// General registers in the order of [`Registers::general`]; the rest is 0.
     pub fn of_general(general: [u64; 16]) -> Self {
         let [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15] = general;
         Registers {
@@ -61,8 +61,8 @@ impl Registers {
     }
 }
 
-/// [`Registers`] out of a value that has the kernel's names for them, `eflags` among these
-/// (`user_regs_struct`, `pt_regs`); with the two segment bases where it does not have those.
+/// [`Registers`] from a value with the kernel's names, `eflags` included (`user_regs_struct`,
+/// `pt_regs`); with the two segment bases if it lacks them.
 #[macro_export]
 macro_rules! registers_of {
     ($regs:expr) => {

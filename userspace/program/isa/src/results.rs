@@ -299,7 +299,7 @@ fn bit_count(instruction: &Instruction, known: &Known) -> Option<Results> {
         let flags = Bits { value: if value == 0 { flag::ZF } else { 0 }, mask: all };
         return Some(Results::write(register, u64::from(value.count_ones())).with(flags));
     }
-    // Of zero, bsf and bsr give nothing, and tzcnt something else on processors that take it for bsf.
+    // For zero, bsf and bsr give no result, and tzcnt differs on processors that take it for bsf.
     if value == 0 {
         return None;
     }

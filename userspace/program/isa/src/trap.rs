@@ -1,6 +1,6 @@
-//! The instruction behind a data-watchpoint trap.
+//! The instruction of a data-watchpoint trap.
 //!
-//! x86 reports such a trap after the access, with `rip` behind the instruction. Exceptions: between
+//! x86 reports such a trap after the access, with `rip` after the instruction. Exceptions: between
 //! two iterations of a REP string instruction `rip` is the instruction itself; after a call, ret or
 //! jmp through memory it is the target.
 //!
@@ -38,8 +38,8 @@ pub struct Trap<'a> {
     pub registers: Registers,
     /// The watchpoint.
     pub watched: Watched,
-    /// Start of the function around `rip`, or any other instruction boundary before it. Equal to
-    /// `rip`, it says that `rip` is an entry, which is reached by a branch.
+    /// Start of the function around `rip`, or any instruction boundary before it. Equal to `rip`,
+    /// it marks `rip` as an entry, reached by a branch.
     pub function_start: Option<u64>,
     /// The 8 bytes at `rsp`, if they were read: the return address when a call made the access.
     pub top_of_stack: Option<u64>,
@@ -64,7 +64,7 @@ pub enum Site {
         /// Its first byte.
         ip: u64,
     },
-    /// The call that ends where the return address points; it pushed that address onto the watched bytes.
+    /// The call that ends at the return address, which it pushed onto the watched bytes.
     Call {
         /// [`Trap::top_of_stack`].
         return_address: Option<u64>,
@@ -76,7 +76,7 @@ pub enum Site {
 /// How sure the answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Certainty {
-    /// Several explanations remain and nothing speaks for this one but its likelihood.
+    /// Several explanations remain, and only its likelihood favours this one.
     Unverifiable,
     /// Either the instruction or its address is sure, and the other does not contradict.
     Consistent,
@@ -87,13 +87,13 @@ pub enum Certainty {
 /// The access that a trap reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Who made it.
+    /// The instruction that made the access.
     pub site: Site,
     /// Direction.
     pub kind: AccessKind,
     /// How sure it is.
     pub certainty: Certainty,
-    /// Other explanations that the registers do not rule out.
+    /// Other explanations compatible with the registers.
     pub alternatives: u8,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Display for NotFound {
 
 impl std::error::Error for NotFound {}
 
-/// Finds the instruction that made the access which `trap` reported.
+/// Finds the instruction of the access that `trap` reported.
 ///
 /// `code` should reach 80 bytes or more before `rip`, and 15 beyond it for REP string instructions.
 pub fn accessing_instruction(code: &Code<'_>, trap: &Trap<'_>) -> Result<Found, NotFound> {

@@ -19,11 +19,11 @@ pub enum Dependence {
     None,
     /// Of a value that another load of the loop brought.
     Indexed,
-    /// Of a value that the same instruction loaded before.
+    /// Of a value loaded before by the same instruction.
     Chased,
 }
 
-/// What a window shows of one access instruction of a loop.
+/// One access instruction of a loop, as shown by a window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopAccess {
     /// Address of the instruction.
@@ -36,14 +36,14 @@ pub struct LoopAccess {
     pub bytes: u32,
     /// Executions in the loop.
     pub executions: u64,
-    /// Lines of 64 bytes that it touched first in the window.
+    /// Lines of 64 bytes with their first touch in the window.
     pub lines: u64,
-    /// Pages of 4 KiB that it touched first in the window.
+    /// Pages of 4 KiB with their first touch in the window.
     pub pages: u64,
     /// Sets of a first-level cache with 64 sets, and of a second-level cache with 1,024, that these lines
     /// fall on.
     pub sets: [u64; 2],
-    /// The step from one execution to the next in the same run that occurs most often.
+    /// The most frequent step from one execution to the next in the same run.
     pub stride: Option<i64>,
     /// How often that step occurs.
     pub stride_count: u64,
@@ -157,7 +157,7 @@ impl Seen {
         (rest.abs() < LINE && steps > 0).then_some(steps)
     }
 
-    /// What was seen; `run`: steps in a run of the loop, where that is known.
+    /// Observed steps; `run`: steps in a run of the loop, if known.
     pub fn finish(mut self, run: Option<i64>) -> LoopAccess {
         let access = &mut self.access;
         if let Some((stride, count)) = self.steps.most() {

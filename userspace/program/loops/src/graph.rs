@@ -12,7 +12,7 @@ use crate::{
 
 /// Nodes that are remembered; beyond, the graph starts anew.
 const MOST_NODES: usize = 1 << 16;
-/// Loops around each other that are distinguished.
+/// Nested loops that are distinguished.
 const DEEPEST: usize = 24;
 
 /// Lowest and highest address of an instruction of a loop, and the last jump back to its header.
@@ -27,7 +27,7 @@ pub(crate) struct Found {
     pub parent: Option<u32>,
 }
 
-/// The control flow of one program between places where blocks begin.
+/// The control flow of one program between starts of blocks.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
     /// From the start of a node to those of the nodes that were executed next in the same call.

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 pub(crate) type Map<K, V> = HashMap<K, V, Build>;
 pub(crate) type Set<K> = HashSet<K, Build>;
 
-/// Makes hashers with a seed of its own, so that no traced program can choose addresses that collide.
+/// Makes hashers with a random seed, against chosen colliding addresses of a traced program.
 #[derive(Debug, Clone)]
 pub(crate) struct Build(u64);
 

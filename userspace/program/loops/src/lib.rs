@@ -26,7 +26,7 @@ pub use transfers::{Edge, MOST_EDGES, Reading, Transfers, transfers};
 
 use locality_stream::{Code, Event};
 
-/// A window: the instructions that a thread is about to execute, and what they access.
+/// A window: the next instructions of a thread, and their accesses.
 #[derive(Debug, Clone, Copy)]
 pub struct Window<'a> {
     /// Blocks and accesses in order.
@@ -48,7 +48,7 @@ pub struct Observed {
     pub of_instruction: Vec<Option<u32>>,
 }
 
-/// A loop as one window shows it, without the loops inside it.
+/// A loop as shown by one window, without the loops inside it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Loop {
     /// Address of the first instruction of the header.
@@ -57,7 +57,7 @@ pub struct Loop {
     pub latch: u64,
     /// Lowest and highest address of an instruction of the loop in its own function.
     pub span: (u64, u64),
-    /// Header of the loop around this one, which may be in a calling function.
+    /// Header of the loop around this one, perhaps in a calling function.
     pub around: Option<u64>,
     /// Calls from the window's first function down to the loop: return addresses, outermost first, and how
     /// many functions were left before.
@@ -70,8 +70,8 @@ pub struct Loop {
     pub accesses: u64,
     /// Times that the header was reached.
     pub iterations: u64,
-    /// Iterations of each run that the window shows from entry to exit, in order; without such,
-    /// those of a run whose length the window tells by its end.
+    /// Iterations of each whole run in the window, in order; without one, those of a run whose
+    /// length follows from its end.
     pub trips: Vec<u64>,
     /// Whether the window starts in this loop.
     pub is_first: bool,

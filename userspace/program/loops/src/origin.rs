@@ -1,11 +1,11 @@
-//! Where addresses come from: which loads brought the values that an address is made of.
+//! Origin of addresses: the loads whose values form an address.
 
 use iced_x86::{Decoder, DecoderOptions};
 use locality_stream::{Code, DataType, Instruction};
 
 use crate::hash::Map;
 
-/// Loads that a value is made of, the newest ones.
+/// Loads of a value, the newest ones.
 const MOST: usize = 4;
 
 /// Instructions whose loaded values a value is made of; 0 stands for none, else the index plus one.
@@ -59,7 +59,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     pub fn of(code: &Code<'_>, index: u32) -> Option<Facts> {
-        /// All flags: what a comparison with a loaded value decides goes through them.
+        /// All flags: decisions by a comparison with a loaded value pass through them.
         const FLAGS: u64 = 1 << 16;
         let record = code.instruction(index)?;
         let decoded = Decoder::with_ip(64, record.code(), record.address, DecoderOptions::NONE).decode();

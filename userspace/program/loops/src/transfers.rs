@@ -1,11 +1,11 @@
-//! Where control went in a window, and what comparisons compared that decide about loops.
+//! Control transfers in a window, and the operands of comparisons that decide about loops.
 //!
 //! A transfer is recorded where the code alone does not tell it: conditional branches (taken or not),
 //! indirect jumps and calls, returns. All other executions follow from these, from the first address and
 //! from the code.
 //!
-//! Sources of error: a comparison is read only where the block ends with it, or one instruction later; its
-//! registers are those at the start of the next block.
+//! Sources of error: a comparison is read only at the end of a block, or one instruction before it;
+//! its registers are those at the start of the next block.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use locality_stream::{Event, Kind};
@@ -57,11 +57,11 @@ pub struct Transfers {
 struct Ending {
     /// Address of the last instruction.
     ip: u64,
-    /// The code alone does not tell where it leads.
+    /// The code alone does not show the target.
     is_open: bool,
-    /// The comparison that decides about it, with its number in the block.
+    /// The deciding comparison, with its number in the block.
     compared: Option<(u32, Instruction)>,
-    /// 0: it goes back, 1: it leaves a loop, 2: neither.
+    /// 0: backward, 1: out of a loop, 2: neither.
     rank: u8,
 }
 
@@ -167,7 +167,7 @@ fn ending(window: &Window<'_>, block: u32, spans: &[(u64, u64)]) -> Option<Endin
     Some(ending)
 }
 
-/// What a comparison compared; `moved`: accesses of its block.
+/// Operands of a comparison; `moved`: accesses of its block.
 fn reading(
     compared: &Instruction,
     registers: &[u64; 16],

@@ -29,7 +29,7 @@ struct Call {
     runs: Vec<Run>,
     /// A node of it was executed in the window before.
     has_begun: bool,
-    /// Where it returns to; `None` of the functions that were under way when the window began.
+    /// Its return address; `None` for functions active at the window's begin.
     returns_to: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ struct Node {
 #[derive(Debug)]
 struct Block(Vec<(Option<Node>, Option<Facts>)>);
 
-/// What is gathered of one loop.
+/// Data gathered about one loop.
 #[derive(Debug, Default)]
 struct Gathered {
     of: Loop,
@@ -182,8 +182,8 @@ impl<'a> Walk<'a> {
                 is_whole: call.has_begun || call.returns_to.is_some(),
             });
         }
-        // A run whose header comes again goes on; one that was left and entered anew begins at its
-        // header too.
+        // A run continues when its header comes again; a loop entered anew begins at its header
+        // too.
         let header = call.runs.iter_mut().rfind(|run| graph.header_of(run.number) == node.start);
         let counted = header.map(|run| {
             run.iterations += 1;
@@ -319,7 +319,7 @@ impl<'a> Walk<'a> {
                 .collect();
             let mut runs: Vec<i64> = accesses.iter().filter_map(Seen::steps_of_run).collect();
             runs.sort_unstable();
-            // Accesses of one loop agree on its length, but for those that are not made each time.
+            // Accesses of one loop agree on its length, except for conditional ones.
             let run = runs.last().copied();
             if of.trips.is_empty() {
                 of.trips.extend(run.map(|steps| steps as u64 + 1));

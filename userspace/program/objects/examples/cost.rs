@@ -59,7 +59,7 @@ fn main() {
     println!("first round over {} addresses: {:?}", addresses.len(), cpu_time() - started);
     let mut spent: BTreeMap<&str, (Duration, u32)> = BTreeMap::new();
     for _ in 0..ROUNDS {
-        // Runs of one kind are timed as one, so that the clock costs nothing.
+        // Runs of one kind are timed as one, to hide the clock's cost.
         for chunk in addresses.chunks(ADDRESSES as usize) {
             let started = cpu_time();
             let mut kind = "";

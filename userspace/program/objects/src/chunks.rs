@@ -1,11 +1,11 @@
-//! Blocks of glibc's heaps, by walking its own bookkeeping: for blocks that neither a record
-//! nor a pointer names, so that they are at least told by their size.
+//! Blocks of glibc's heaps, found by walking its bookkeeping: for blocks without a record or a
+//! pointer, to know their size at least.
 //!
 //! Source: glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: each block is preceded by its
 //! chunk's size and flags, and the next chunk follows. The walk ends at the first word that cannot
-//! be a chunk's, and at [`MAX_BYTES`]. Whether a block is in use cannot be told (freed ones in
-//! thread caches look the same), and it may have been another one at the sample's time. Not here:
-//! heaps of other threads' arenas, other allocators.
+//! be a chunk header, and at [`MAX_BYTES`]. Whether a block is in use is unknown (freed blocks in
+//! thread caches look the same), and another block may have been here at the sample's time. Not
+//! here: heaps of other threads' arenas, other allocators.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::named::{Kind, Named, Object};
 use crate::place::Memory;
 use crate::resolver::Resolver;
 
-/// Memory that one walk may go through, and chunks that it may find.
+/// Limits of one walk: memory and chunks.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_CHUNKS: usize = 4 << 20;
 /// Bytes read at once.
@@ -27,9 +27,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Alignment of the heaps of other arenas than the first (`HEAP_MAX_SIZE` of glibc's malloc/arena.c).
 const HEAP_ALIGN: u64 = 64 << 20;
-/// Bytes of `struct malloc_state`, behind which the first heap of such an arena has its chunks.
+/// Bytes of `struct malloc_state`, before the chunks of an arena's first heap.
 const ARENA_BYTES: u64 = 0x898;
-/// Blocks with a mapping of their own that are followed from one to the next.
+/// Most consecutive blocks with mappings of their own.
 const MAX_MAPPED: usize = 4096;
 const PAGE: u64 = 4096;
 
@@ -46,13 +46,13 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// What a block with a mapping of its own was told as while nothing led to it.
+    /// Name of a block with its own mapping, before a pointer led to it.
     pub(crate) fn of_mapped(&self, start: u64, bytes: u64) -> Option<Arc<Object>> {
         self.mapped.get(&(start, bytes)).cloned()
     }
 }
 
-/// What one walk found.
+/// Result of one walk.
 #[derive(Debug, Default)]
 struct Walked {
     end: u64,
@@ -67,7 +67,7 @@ struct Walked {
 pub(crate) struct Bounds {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
-    /// It has a mapping of its own, so that it stands for as long as that does.
+    /// The block has its own mapping, and lives as long.
     pub(crate) mapped: bool,
 }
 
@@ -116,14 +116,14 @@ impl Resolver {
         let Walked { starts, mapped, .. } = self.chunks.walked.get(&start)?;
         let behind = starts.partition_point(|chunk| *chunk <= address);
         let (chunk, next) = (*starts.get(behind.checked_sub(1)?)?, *starts.get(behind)?);
-        // A block's last word is the next chunk's first, where there is one.
+        // A block's last word is the next chunk's first, if one follows.
         let tail = if *mapped { 16 } else { 8 };
         Some(Bounds { start: chunk + 16, bytes: (next - chunk).checked_sub(tail)?, mapped: *mapped })
     }
 }
 
-/// The first chunk of a heap of another arena than the main one (`struct heap_info`, whose first
-/// word is the arena's address), where a mapping is such a heap.
+/// The first chunk of a heap of a secondary arena (`struct heap_info`, whose first word is the
+/// arena's address), if a mapping is such a heap.
 fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
     let arena = if start.is_multiple_of(HEAP_ALIGN) { memory.word(start)? } else { return None };
     let header = arena % HEAP_ALIGN;
@@ -134,8 +134,8 @@ fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
     Some((start + header + if own { ARENA_BYTES } else { 0 }).next_multiple_of(16))
 }
 
-/// Starts of blocks that have a mapping of their own and lie one behind the other from the start of
-/// a mapping on: the kernel shows neighbours as one. The last is where they end.
+/// Starts of blocks with their own, adjacent mappings, from a mapping's start: the kernel shows
+/// neighbours as one mapping. The last entry is their end.
 fn mapped_chunks(start: u64, end: u64, memory: &dyn Memory) -> Vec<u64> {
     const MAPPED: u64 = 2;
     let mut found = Vec::new();

@@ -1,6 +1,6 @@
-//! The index over a module's DWARF: which units there are, where variables and functions lie. One
-//! pass over the entries, made when the first address of the module asks for it; the entries
-//! themselves are read again when one is needed.
+//! The index over a module's DWARF: units, variables and functions with their places. Made in one
+//! pass over the entries, at the first question about the module; single entries are read again
+//! when needed.
 //!
 //! A unit that cannot be read is skipped and counted. Units whose entries lie elsewhere (split
 //! DWARF) are counted too.
@@ -17,14 +17,14 @@ use crate::definitions::Definitions;
 use crate::elf::{DataElf, SectionBytes, Slice, dwarf};
 use crate::session::Session;
 
-/// An entry: which unit, and where in it.
+/// An entry: its unit, and its position there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Die {
     pub(crate) unit: u32,
     pub(crate) offset: u32,
 }
 
-/// Where a unit's header lies in its section.
+/// Offset of a unit's header in its section.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum UnitPlace {
     Info(usize),
@@ -61,7 +61,7 @@ pub struct DebugFaults {
     pub split: u32,
 }
 
-/// The index. All processes that map the file share it.
+/// The index, shared by all processes that map the file.
 #[derive(Debug)]
 pub(crate) struct Debug {
     sections: DwarfSections<SectionBytes>,
@@ -111,7 +111,7 @@ impl Debug {
     /// The function whose code contains the address of the module.
     pub(crate) fn function(&self, address: u64) -> Option<Function> {
         let behind = self.functions.partition_point(|function| function.start <= address);
-        // Of code that identical functions were folded into, the first is told.
+        // Of code that identical functions were folded into, the first is taken.
         let mut before = self.functions.get(..behind)?.iter().rev().take(8);
         before.find(|function| address < function.end).copied()
     }
@@ -122,7 +122,8 @@ impl Debug {
     }
 }
 
-/// A Fortran common block: its members are its fields, and the first one's place is its own.
+/// A Fortran common block: its members are its fields, and the first member's address is the
+/// block's.
 struct CommonBlock {
     depth: isize,
     die: Die,
@@ -311,7 +312,7 @@ impl<'a> Pass<'_, 'a> {
     }
 }
 
-/// The address that an expression without any state names, and whether it is an offset in the
+/// The address named by an expression without any state, and whether it is an offset in the
 /// thread-local segment.
 pub(crate) fn fixed_place(
     dwarf: &Dwarf<Slice<'_>>,

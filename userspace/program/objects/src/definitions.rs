@@ -1,7 +1,7 @@
-//! Where a module defines the structs that some of its units only declare, by name. Made when the
-//! first one is asked for.
+//! Definitions of structs that other units of a module only declare, by name. Made at the first
+//! request.
 //!
-//! Names are not qualified: of two structs with one name and different sizes neither is told.
+//! Names are not qualified: of two structs with one name and different sizes neither is taken.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,7 +20,7 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
-    /// Reads all units of the module; one that is broken is left out from there on.
+    /// Reads all units of the module; the rest of a broken unit is left out.
     pub(crate) fn find(session: &Session<'_>, units: usize) -> Self {
         let mut this = Self::default();
         for unit in 0..units {

@@ -1,8 +1,8 @@
-//! What an ELF file says of its data: segments, sections, data symbols, the thread-local segment,
-//! and where its DWARF is.
+//! Data in an ELF file: segments, sections, data symbols, the thread-local segment, and the
+//! position of its DWARF.
 //!
-//! Names stay in the file. Nothing here trusts it: what lies out of bounds is absence. A section
-//! that cannot be decompressed is told in [`DataElf::trouble`].
+//! Names stay in the file, which is not trusted: data out of bounds is absent. A failed
+//! decompression of a section becomes a sentence ([`DataElf::load_dwarf`]).
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 const PAGE: u64 = 4096;
 
-/// A PT_LOAD segment, or a part of memory that it describes.
+/// A PT_LOAD segment, or a part of its memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) address: u64,
@@ -137,7 +137,7 @@ impl DataElf {
             })
         };
         let in_own = has(file.bytes());
-        // Where both have some, the file's own is split.
+        // If both have debug information, the file's own is split.
         let dwarf_in_debug_file = file.debug_bytes().is_some_and(has);
         Some(Self {
             segments,
@@ -149,8 +149,8 @@ impl DataElf {
         })
     }
 
-    /// Address in the file's own space of what a mapping shows that begins at this file offset and
-    /// has this many bytes. A page may belong to two segments; `executable` decides.
+    /// Address in the file's own address space of a mapping with this file offset and size. A page
+    /// may belong to two segments; `executable` decides.
     pub(crate) fn address_of_mapping(&self, offset: u64, executable: bool) -> Option<u64> {
         let holds = |segment: &&Segment| {
             let first_page = segment.offset & !(PAGE - 1);
@@ -168,8 +168,7 @@ impl DataElf {
         self.segments.iter().any(|segment| segment.executable)
     }
 
-    /// True when a mapping of this file offset belongs at this address of the module: the loader
-    /// put it there.
+    /// True for a mapping of this file offset at the loader's address in the module.
     pub(crate) fn is_loaded_at(&self, offset: u64, address: u64) -> bool {
         self.segments.iter().any(|segment| {
             let page = segment.address & !(PAGE - 1);
@@ -179,8 +178,8 @@ impl DataElf {
         })
     }
 
-    /// Offset in the thread-local segment of what DWARF says lies there: in split DWARF gcc 12
-    /// writes the address that it is copied from.
+    /// Offset in the thread-local segment of a DWARF address: in split DWARF gcc 12 writes the
+    /// address of the initial copy.
     pub(crate) fn thread_local_offset(&self, said: u64) -> u64 {
         let Some(tls) = self.tls.filter(|tls| said >= tls.bytes) else { return said };
         said.checked_sub(tls.address).filter(|offset| *offset < tls.bytes).unwrap_or(said)
@@ -206,7 +205,7 @@ impl DataElf {
     /// The section around an address of the module.
     pub(crate) fn section(&self, address: u64) -> Option<&Section> {
         let behind = self.sections.partition_point(|section| section.address <= address);
-        // `.tbss` takes no room: what follows it has the same addresses.
+        // `.tbss` takes no room: the next section has the same addresses.
         let before = self.sections.get(..behind)?.iter().rev().take(4);
         let mut holding = before.filter(|section| address - section.address < section.bytes);
         holding.find(|section| !section.thread_local || &*section.name == ".tdata")
@@ -248,7 +247,7 @@ impl DataElf {
         found
     }
 
-    /// The debug sections, unpacked where they are compressed, and a sentence for each that cannot be.
+    /// The debug sections, decompressed, and a sentence for each failure.
     pub(crate) fn load_dwarf(&self, file: &ModuleFile) -> (DwarfSections<SectionBytes>, Vec<String>) {
         let mut trouble = Vec::new();
         let bytes = if self.dwarf_in_debug_file { file.debug_bytes() } else { Some(file.bytes()) };
@@ -313,7 +312,7 @@ impl DataSymbol {
         Some(name.split_once('@').map_or(name, |(name, _)| name))
     }
 
-    /// Which of several names for one place is shown: the smallest.
+    /// The shown name of several for one place: the smallest.
     pub(crate) fn rank(&self, file: &ModuleFile) -> (usize, u64) {
         let underscores =
             self.name(file).map_or(usize::MAX, |name| name.bytes().take_while(|&byte| byte == b'_').count());

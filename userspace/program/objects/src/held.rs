@@ -1,10 +1,10 @@
-//! Variables that the registers of the sampled frame and of its callers tell: pointers in registers,
-//! arguments that only the caller still knows, arrays that are passed by reference.
+//! Variables found by the registers of the sampled frame and of its callers: pointers in registers,
+//! arguments known only to the caller, arrays passed by reference.
 //!
-//! A location is evaluated with the registers as they were at the stop, those of callers as the
-//! unwinder restored them. What a function got in a register that it has used up is looked for at
-//! the call: the debug information says what the caller passed (`DW_OP_entry_value`, DWARF 5,
-//! §2.5.1.7, §3.4.2). Words of memory that take part are read now, so names from here are inferred.
+//! A location is evaluated with the registers at the stop, callers' registers as restored by the
+//! unwinder. An argument whose register is overwritten is looked up at the call: the debug
+//! information describes the caller's value (`DW_OP_entry_value`, DWARF 5, §2.5.1.7, §3.4.2).
+//! Memory words in a location are read now, so names from here are inferred.
 
 use gimli::{EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
 
@@ -18,13 +18,13 @@ use crate::types::Shape;
 
 /// Steps of one evaluation.
 const MAX_STEPS: u32 = 1000;
-/// Callers that one value is followed through.
+/// Callers to follow for one value.
 const MAX_CALLS: usize = 16;
-/// Bytes of a structure that is an object by itself.
+/// Bytes of a structure that counts as an object.
 const LARGE: u64 = 4096;
 /// Frames that are looked at.
 const MAX_FRAMES: usize = 64;
-/// Questions that one evaluation may ask.
+/// Most questions of one evaluation.
 const MAX_QUESTIONS: usize = 64;
 
 /// What a location turned out to be.
@@ -40,34 +40,34 @@ enum Found {
 /// the outermost frame first.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPointers {
-    /// The stop that they were read at: its innermost frame's stack pointer and instruction, and
-    /// the registers.
+    /// The stop of their reading: its innermost frame's stack pointer and instruction, and the
+    /// registers.
     of: Option<StackFrame>,
     pub(crate) pointers: Vec<HeldPointer>,
 }
 
-/// What one variable leads to.
+/// Target of one variable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HeldPointer {
     pub(crate) value: u64,
     pub(crate) target: u32,
-    /// The variable is an array that lies there, which may be a part of a block.
+    /// The variable is an array at this place, perhaps within a block.
     pub(crate) is_array: bool,
     /// Bytes of the smallest block that it names: of a single structure a pointer is no name.
     pub(crate) least: u64,
 }
 
-/// One frame of a stack, with its caller's.
+/// A frame of a stack, with its caller's.
 struct At<'a> {
     frames: &'a [StackFrame],
-    /// The call that each frame is in, where it passes something.
+    /// The call of each frame, if it passes something.
     passed: &'a [std::sync::Arc<crate::scope::Scope>],
     biases: &'a [u64],
     memory: &'a dyn Memory,
 }
 
 impl Resolver {
-    /// Finds what variables in registers lead to, unless that was done for this stop.
+    /// Finds the targets of variables in registers, once a stop.
     pub(crate) fn read_held(&mut self, at: &Place<'_>) {
         let frames = at.with_registers();
         let Some(memory) = at.memory else { return };

@@ -1,8 +1,8 @@
-//! Names for heap blocks that no record names: by the pointer variables that lead to them.
+//! Names for heap blocks without a record: the pointer variables that lead to them.
 //!
-//! What pointers there are is read by [`crate::reading`]; what is read may be newer than the
-//! sample, and a pointer may be left over from a block that was freed: every name from here is
-//! marked as inferred. A recorded block is named only by what was read while it stood.
+//! [`crate::reading`] reads the existing pointers; its values may be newer than the sample, and a
+//! pointer may be a leftover of a freed block: every name from here is marked as inferred. A
+//! recorded block is named only by readings from its lifetime.
 //!
 //! A block's bounds come from the allocation record, or from glibc's own bookkeeping before the
 //! block (glibc 2.36, malloc/malloc.c, `struct malloc_chunk`: size and flags in the word before the
@@ -20,32 +20,32 @@ use crate::place::{HeapBlock, Memory, Place};
 use crate::pointers::Pointer;
 use crate::resolver::Resolver;
 
-/// What was read is believed for this long after it could have been read again.
+/// Readings are believed for this long after a newer one was possible.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// The longest pause after readings in vain, and how often it doubles at most.
 const MOST_PAUSE: Duration = Duration::from_secs(5);
 const MOST_DOUBLINGS: u32 = 8;
-/// Pointers behind one that are looked through for the next mapping.
+/// Pointers after one to search for the next mapping.
 const MAX_NEIGHBOURS: usize = 4096;
 /// Where mappings begin.
 const PAGE: u64 = 4096;
 /// What `new T[n]` puts before elements that have a destructor (Itanium C++ ABI, §2.7).
 const COOKIE: u64 = 8;
-/// Bytes from a block's start at which a pointer leads to the block as a whole: headers of those who
-/// allocated it, or what aligning it to a page took.
+/// Bytes from a block's start at which a pointer still leads to the block as a whole: an
+/// allocator's header, or padding for alignment to a page.
 const HEADER: u64 = 64;
 const ALIGNED: u64 = 4096;
 /// Known pointers below an address that may lead to its block.
 const LOOK_BACK: usize = 8;
 
-/// What pointers of one name lead to.
+/// Targets of pointers with one name.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) object: Arc<Object>,
     /// The same for a mapping that no allocator had a part in.
     pub(crate) mapping: Option<Arc<Object>>,
-    /// The type that the pointer says, to follow its pointers. The object has none where it is only
-    /// the beginning of what a container's node really is.
+    /// The pointer's type, to follow its pointers. The object has no type if the pointer's type is
+    /// only the beginning of a container's node.
     pub(crate) ty: Option<TypeId>,
     /// A container's own.
     pub(crate) closed: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Target {
     pub(crate) hops: u8,
 }
 
-/// A value that pointers have, and what they lead to.
+/// A value of pointers, and its target.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Known {
     pub(crate) value: u64,
@@ -80,9 +80,9 @@ struct Block {
     start: u64,
     bytes: u64,
     target: u32,
-    /// It is all of a mapping.
+    /// The block is a whole mapping.
     is_mapping: bool,
-    /// It is all of what an allocator handed out, from where the pointer leads on.
+    /// The block is all memory handed out by an allocator, from the pointer's target on.
     is_whole: bool,
 }
 
@@ -100,8 +100,8 @@ pub(crate) struct Inferred {
     in_vain: u32,
     pub(crate) of_types: HashMap<TypeId, Arc<[Pointer]>>,
     pub(crate) glibc: Option<bool>,
-    /// What led to blocks that stand for as long as their mapping, by start and bytes.
-    /// The last says that it was a variable in a register.
+    /// Pointers to blocks that live as long as their mapping, by start and bytes. The last field
+    /// marks a variable in a register.
     standing: HashMap<(u64, u64), (u64, u32, bool)>,
 }
 
@@ -118,7 +118,7 @@ impl Inferred {
 }
 
 impl Resolver {
-    /// What leads to a recorded block, and how far behind its start the elements begin.
+    /// What leads to a recorded block, and how far after its start the elements begin.
     pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<Lead> {
         let lead = |this: &Self, value: u64, target: u32| {
             let skipped = value.checked_sub(block.start)?;
@@ -138,7 +138,7 @@ impl Resolver {
             self.inferred.judge_reading(newly.is_some_and(|lead| lead.to_start));
             found = newly.or(found);
         }
-        // Registers name what nothing in memory leads to.
+        // Registers name blocks without a pointer in memory.
         if !found.is_some_and(|lead| lead.to_start) && self.inferred.read_at.is_some_and(stood) {
             self.read_held(at);
             let held = self.held.pointers.iter().filter(|held| held.least <= block.bytes);
@@ -229,11 +229,11 @@ impl Resolver {
         self.block_below(address, memory, region).filter(|block| is_inside(block, bounds))
     }
 
-    /// The same by what variables in registers lead to.
+    /// The same by variables in registers.
     fn held_around(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
         let bounds = self.bounds(address, memory, region);
         match bounds {
-            // A place in the middle of a block is no name for what lies behind it.
+            // A place in the middle of a block is no name for what follows it.
             Some(bounds) => self.held_lead(bounds, address),
             None => self.held_below(address, region),
         }
@@ -257,7 +257,7 @@ impl Resolver {
             let by_held = known.is_none() && before.is_some_and(|before| before.2);
             self.stands(bounds, lead.map(|lead| (lead.0, lead.1, by_held)));
         }
-        // What was led to before may begin later than this address: a header lies there.
+        // An earlier found target may begin after this address: a header lies there.
         lead.filter(|(value, _)| *value <= address).map(|(value, target)| bounds.block(value, target))
     }
 
@@ -283,7 +283,7 @@ impl Resolver {
         Some(Block { start, bytes: next - start, target, is_mapping: false, is_whole: false })
     }
 
-    /// Keeps what leads to a block with a mapping of its own, and gives it the name.
+    /// Remembers the pointers to a block with its own mapping, and gives it the name.
     fn stands(&mut self, bounds: Bounds, lead: Option<(u64, u32, bool)>) {
         let Some(lead) = lead else { return };
         let before = self.inferred.standing.insert((bounds.start, bounds.bytes), lead);
@@ -292,7 +292,7 @@ impl Resolver {
         }
     }
 
-    /// Gives what was told of a block before somebody led to it the name that it has now.
+    /// Renames earlier reports of a block once a pointer leads to it.
     fn rename_block(&mut self, start: u64, bytes: u64, target: u32) {
         let Some(target) = self.inferred.targets.get(target as usize) else { return };
         let before = self.chunks.of_mapped(start, bytes);
@@ -348,7 +348,7 @@ impl Resolver {
                 }
             };
             let target_is = self.inferred.targets.get(target as usize);
-            // The kernel shows neighbours as one mapping; a variable of its own tells where one begins.
+            // The kernel shows neighbours as one mapping; a variable shows the start of one.
             let begins =
                 start - first < PAGE || glibc && start.is_multiple_of(PAGE) && self.is_variable(target);
             let is_mapping = chunk.is_none() && begins && nameless;
@@ -363,8 +363,8 @@ impl Resolver {
         None
     }
 
-    /// Whether the process allocates by glibc, which gives large blocks and mappings a start of a
-    /// page each; other allocators put blocks of their own into mappings.
+    /// Whether the process allocates by glibc, where large blocks and mappings start at a page of
+    /// their own; other allocators put blocks of their own into mappings.
     fn is_glibc(&mut self) -> bool {
         let maps = |name| self.space.maps_file_named(name);
         let others = ["libjemalloc", "libtcmalloc", "libmimalloc"];
@@ -372,13 +372,14 @@ impl Resolver {
         *self.inferred.glibc.get_or_insert_with(found)
     }
 
-    /// Whether a variable itself leads there, not a pointer that another block holds.
+    /// Whether a variable leads there directly, not a pointer in another block.
     fn is_variable(&self, target: u32) -> bool {
         let target = self.inferred.targets.get(target as usize);
         target.is_some_and(|target| target.hops == 0 && !target.object.name.contains(['[', '*']))
     }
 
-    /// Where a variable leads to the start of the next mapping behind this one, at the latest the end.
+    /// Start of the next mapping after this one with a variable that points there, at the latest
+    /// the end.
     fn next_mapping(&self, start: u64, end: u64) -> u64 {
         let behind = self.inferred.known.partition_point(|known| known.value <= start);
         let next = self.inferred.known.get(behind..).unwrap_or_default().iter().take(MAX_NEIGHBOURS);
@@ -387,7 +388,7 @@ impl Resolver {
         next.map_or(end, |known| known.value)
     }
 
-    /// Usable bytes from a place on that is the start of a glibc block, or of the elements behind
+    /// Usable bytes from a place on that is the start of a glibc block, or of the elements after
     /// their number.
     fn chunk_at(&self, start: u64, end: u64, target: u32, memory: &dyn Memory) -> Option<u64> {
         if start.is_multiple_of(16) {
@@ -401,7 +402,7 @@ impl Resolver {
 }
 
 impl Bounds {
-    /// Whether a value leads to the block as a whole, and not behind an address in it.
+    /// Whether a value leads to the block as a whole, and not after an address in it.
     fn is_led_to(self, value: u64, address: u64) -> bool {
         let Some(skipped) = value.checked_sub(self.start) else { return false };
         let aligned = value.is_multiple_of(64) && skipped <= ALIGNED;
@@ -415,13 +416,13 @@ impl Bounds {
     }
 }
 
-/// Whether a block that a pointer tells can be a part of what the allocator handed out: what leads
-/// to another block says nothing of this one.
+/// Whether a block found by a pointer can be a part of the allocator's block: a pointer to another
+/// block proves nothing about this block.
 fn is_inside(block: &Block, bounds: Option<Bounds>) -> bool {
     bounds.is_none_or(|bounds| block.start >= bounds.start && !block.is_mapping)
 }
 
-/// Usable bytes of the glibc block at an address, when the words around it say that there is one in use.
+/// Usable bytes of the glibc block at an address, if the words around it show a block in use.
 pub(crate) fn chunk_bytes(block: u64, mapping_end: u64, memory: &dyn Memory) -> Option<u64> {
     const PREVIOUS_IN_USE: u64 = 1;
     const MAPPED: u64 = 2;
@@ -433,7 +434,7 @@ pub(crate) fn chunk_bytes(block: u64, mapping_end: u64, memory: &dyn Memory) -> 
     let bytes = word & !7;
     let end = chunk.checked_add(bytes).filter(|&end| end <= mapping_end)?;
     if word & MAPPED != 0 {
-        // What aligning the block took lies before it (`_int_memalign`).
+        // Padding for alignment lies before it (`_int_memalign`).
         let before = memory.word(chunk).filter(|before| *before <= chunk)?;
         let pages = ((chunk - before) | before.checked_add(bytes)?).is_multiple_of(4096);
         return (pages && bytes >= 4096).then(|| bytes - 16);

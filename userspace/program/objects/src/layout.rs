@@ -1,7 +1,7 @@
 //! How a struct lies in memory (pahole's view). What another layout would save: `locality_findings`.
 //!
-//! Nested structs are taken apart; arrays in a struct are one field, so are unions, and bit-fields
-//! that share bytes.
+//! Nested structs are taken apart; arrays in a struct are one field, and so are unions and
+//! bit-fields with a common byte.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub struct Layout {
     pub name: Arc<str>,
     /// Size in bytes: the distance of two elements of an array.
     pub bytes: u64,
-    /// Alignment in bytes that its fields ask for.
+    /// Alignment in bytes required by its fields.
     pub align: u64,
-    /// Where the source declares it.
+    /// Place of the declaration in the source.
     pub declared: Option<Declared>,
     /// By offset.
     pub fields: Vec<LayoutField>,
@@ -38,14 +38,15 @@ pub struct LayoutField {
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
-    /// Alignment in bytes that it asks for; 1 for a hole.
+    /// Required alignment in bytes; 1 for a hole.
     pub align: u64,
     /// `None` for a hole.
     pub type_name: Option<Arc<str>>,
 }
 
 impl Resolver {
-    /// The layout of a struct; of an array or alias, that of the struct in it. `None` for what has no fields.
+    /// The layout of a struct; for an array or alias, the layout of the struct inside. `None` for
+    /// types without fields.
     pub fn layout(&self, ty: TypeId) -> Option<Layout> {
         Layout::of(&self.types, ty)
     }
@@ -91,7 +92,7 @@ impl Layout {
 }
 
 impl LayoutField {
-    /// First offset behind it.
+    /// First offset after it.
     pub fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -172,12 +173,12 @@ fn leaves(
     }
 }
 
-/// True when all members begin at the same place.
+/// True when all members begin at the same offset.
 fn is_union(members: &[Member]) -> bool {
     members.len() > 1 && members.iter().all(|member| member.offset == 0 && member.bytes > 0)
 }
 
-/// What the offset allows: packed structs align nothing.
+/// Alignment allowed by the offset: packed structs align nothing.
 fn natural(align: u64, offset: u64) -> u64 {
     if offset == 0 { align } else { align.min(1 << offset.trailing_zeros().min(12)) }
 }

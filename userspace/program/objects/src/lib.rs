@@ -1,13 +1,13 @@
 //! Names the data object at an address of a live process: the direct method of data-centric
 //! attribution (Cache Scope, HPCToolkit; `approximate-data-centric-2011`, "direct data centric").
 //!
-//! [`Resolver`] answers for one process: which static, thread-local, stack or heap variable, file
-//! or mapping an effective address belongs to, which element and field of it by its DWARF type, and
-//! [`Layout`] how that type lies in cache lines. Everything is read from the files that are mapped,
-//! lazily, module by module; of the process itself only what a [`Memory`] hands over is read
-//! (thread-local blocks of libraries, pointer variables), and nothing is ever written.
+//! [`Resolver`] answers for one process: the static, thread-local, stack or heap variable, file or
+//! mapping of an effective address, the element and field by its DWARF type, and [`Layout`] the
+//! cache lines of the type. Everything is read from the mapped files, lazily, module by module; of
+//! the process itself only through a [`Memory`] (thread-local blocks of libraries, pointer
+//! variables), and nothing is ever written.
 //!
-//! What is told is one of three things: known (symbol, debug information, allocation record),
+//! An answer is one of three things: known (symbol, debug information, allocation record),
 //! inferred from a pointer ([`Object::inferred`]), or a place without a name and the reason
 //! ([`Object::unknown`]). Never a guess without its mark.
 //!
@@ -15,7 +15,7 @@
 //! (`locality-symbols`), shares and reports.
 //!
 //! Limits: x86-64 ELF. An address alone says nothing about the width of the access, so bit-fields
-//! and union members that share the byte are told together (`a|b`). Dwz supplements are not read,
+//! and union members that share the byte are named together (`a|b`). Dwz supplements are not read,
 //! which is said; split DWARF (`.dwo`, `.dwp`) is read as `locality-symbols` puts it together.
 mod chunks;
 mod debug;

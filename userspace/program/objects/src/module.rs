@@ -1,5 +1,4 @@
-//! A module of the process as the resolver keeps it: its file, where it lies, and what was indexed
-//! of it so far.
+//! A module of the process in the resolver: its file, its place, and its index so far.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ pub(crate) struct Module {
     indexed: Option<(Option<Arc<Debug>>, Statics)>,
 }
 
-/// What describing an object of a module needs beside its index.
+/// Data to describe an object of a module beside its index.
 pub(crate) struct Context<'c> {
     pub(crate) file: &'c ModuleFile,
     pub(crate) path: &'c Arc<str>,
@@ -72,14 +71,14 @@ impl Module {
         (Context { file, path, elf, module: number, faults, trouble, types, objects }, debug, statics)
     }
 
-    /// The index over its DWARF, if it has any and was indexed.
+    /// The index over its DWARF, if present and indexed.
     pub(crate) fn debug(&self) -> Option<&Debug> {
         self.indexed.as_ref()?.0.as_deref()
     }
 }
 
 impl Context<'_> {
-    /// An object of this module that nothing is known of yet.
+    /// An object of this module without any facts yet.
     pub(crate) fn blank(&self, kind: Kind) -> Object {
         Object { module: Some(Arc::clone(self.path)), ..blank(kind) }
     }
@@ -89,7 +88,7 @@ impl Context<'_> {
         add(self.objects, object)
     }
 
-    /// Why something is not described, with what would help.
+    /// Why a description is missing, with a remedy.
     pub(crate) fn undescribed(&self, what: &str) -> Arc<str> {
         match self.faults {
             None => format!("{what}: no debug info (install its -dbgsym package or build with -g)").into(),
@@ -112,7 +111,7 @@ impl Context<'_> {
     }
 }
 
-/// An object that nothing is known of yet.
+/// An object without any facts yet.
 pub(crate) fn blank(kind: Kind) -> Object {
     Object {
         id: ObjectId(u32::MAX),
@@ -138,7 +137,7 @@ pub(crate) fn add(objects: &mut Vec<Arc<Object>>, mut object: Object) -> Arc<Obj
     object
 }
 
-/// Takes more that is known of an object that has its number.
+/// Adds facts to a numbered object.
 pub(crate) fn replace(objects: &mut [Arc<Object>], object: Object) -> Arc<Object> {
     let object = Arc::new(object);
     if let Some(known) = objects.get_mut(object.id.0 as usize) {

@@ -41,20 +41,20 @@ impl fmt::Display for Kind {
 }
 
 /// Distinguishes objects of one [`crate::Resolver`]: equal for every access to the same variable,
-/// or to heap blocks of one allocation site; a stack variable is one object whatever frame of the
-/// function it lies in.
+/// or to heap blocks of one allocation site; a stack variable is one object in all frames of its
+/// function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub u32);
 
-/// A type of one [`crate::Resolver`]. Types of several modules and compilation units with the same
-/// name, size and declaration are one.
+/// A type of one [`crate::Resolver`]. Types of several modules and units with equal name, size and
+/// declaration are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TypeId(pub u32);
 
 /// A place in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Declared {
-    /// As the debug information has it, absolute where it says the directory.
+    /// As in the debug information, absolute if it gives the directory.
     pub file: Arc<str>,
     /// 1-based; 0 where only the file is known.
     pub line: u32,
@@ -65,12 +65,11 @@ pub struct Declared {
 pub struct Object {
     /// Of its resolver.
     pub id: ObjectId,
-    /// Where it lives.
+    /// Its storage.
     pub kind: Kind,
     /// The variable's name, qualified and demangled (`ns::Grid::count`); `main [stack]` for a place
-    /// in a frame that no variable covers; a section (`[.rodata]`), a path, or a mapping in
-    /// brackets where there is no variable. A heap block that nothing names yet is `[heap]`:
-    /// whoever knows its allocation site names it.
+    /// in a frame without a variable; a section (`[.rodata]`), a path, or a mapping in brackets
+    /// without a variable. An unnamed heap block is `[heap]` until its allocation site names it.
     pub name: Arc<str>,
     /// The function of a stack variable or function-local static.
     pub function: Option<Arc<str>>,
@@ -79,10 +78,10 @@ pub struct Object {
     pub type_name: Option<Arc<str>>,
     /// Of a variable its type; of a heap block the type of its elements.
     pub ty: Option<TypeId>,
-    /// Path of the module that has the variable, as the process sees it; a stack variable's is its
-    /// function's.
+    /// Path of the variable's module, as the process sees it; of a stack variable, of its
+    /// function's module.
     pub module: Option<Arc<str>>,
-    /// Where the source declares it.
+    /// Place of the declaration in the source.
     pub declared: Option<Declared>,
     /// Size in bytes; 0 where it is not known. Of a heap object the size of the largest block seen.
     pub bytes: u64,
@@ -110,7 +109,7 @@ pub struct Field {
     /// The struct to lay out better when this field is hot or cold: the innermost struct passed
     /// that is an element of an array, or else the object's own; see [`crate::Layout`].
     pub within: Option<TypeId>,
-    /// The field's path in that struct, as [`crate::LayoutField::path`] has it.
+    /// The field's path in the struct, in the form of [`crate::LayoutField::path`].
     pub path_within: Arc<str>,
     /// Offset in that struct.
     pub offset_within: u64,
@@ -119,11 +118,11 @@ pub struct Field {
 /// The answer for one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// What lies there.
+    /// The object at the address.
     pub object: Arc<Object>,
     /// Offset of the address in the object (in a file: file offset), in bytes.
     pub offset: u64,
-    /// The part of it, where its type is known.
+    /// The touched part of it, if its type is known.
     pub field: Option<Arc<Field>>,
 }
 

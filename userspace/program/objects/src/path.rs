@@ -1,8 +1,8 @@
 //! From an offset in a type to the field that lies there.
 //!
-//! An address has no width: where several members share its byte (unions, bit-fields, variants of a
-//! Rust enum) all of them are named, `(a|b)`, and the descent ends there. Of variants only those
-//! count that have data at the byte.
+//! An address has no width: if several members share its byte (unions, bit-fields, variants of a
+//! Rust enum), all of them are named, `(a|b)`, and the descent ends there. Only variants with data
+//! at the byte count.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::types::{Member, Shape, Types};
 
 /// Levels of nesting that are followed.
 const MAX_LEVELS: usize = 128;
-/// Members that are named where several share a byte.
+/// Most named members that share a byte.
 const MAX_NAMED: usize = 4;
 
 /// Fields by type and offset with all indices 0.
@@ -22,7 +22,7 @@ pub(crate) struct Fields {
     known: HashMap<(TypeId, bool, u64), Arc<Field>>,
 }
 
-/// A step from a type to what lies inside it.
+/// A step from a type into it.
 enum Step<'t> {
     /// Into an element.
     Element { dimensions: u8, element: TypeId },
@@ -133,8 +133,8 @@ fn several(types: &Types, members: &[Member], at: u64) -> String {
     format!("{}{more}", names.join("|"))
 }
 
-/// Walks from `ty` to the field at `offset`; `visit` sees each step with the offset (all indices 0)
-/// where it arrives.
+/// Walks from `ty` to the field at `offset`; `visit` sees each step with its offset (all indices
+/// 0).
 fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_>, u64)) -> Option<Leaf> {
     let (mut at, mut rest, mut base) = (ty, offset, 0u64);
     for level in 0..MAX_LEVELS {
@@ -163,7 +163,7 @@ fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_
                 let member = if here.next().is_none() {
                     first
                 } else {
-                    // Of variants and unions, those whose own padding is not here.
+                    // Of variants and unions, those without their own padding here.
                     let mut with_data =
                         covering(members, rest).filter(|member| has_data(types, member, rest, 0));
                     match (with_data.next(), with_data.next()) {
@@ -218,7 +218,7 @@ pub(crate) fn hole(members: &[Member], offset: u64, bytes: u64) -> (u64, u64) {
     (end_before.unwrap_or(0), start_after.unwrap_or(bytes).max(offset + 1))
 }
 
-/// True when the member has something else than padding at an offset of its record.
+/// True when the member has more than padding at an offset of its record.
 fn has_data(types: &Types, member: &Member, offset: u64, level: usize) -> bool {
     let Some(rest) = offset.checked_sub(member.offset).filter(|rest| *rest < member.bytes) else {
         return false;

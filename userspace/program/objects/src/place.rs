@@ -1,6 +1,7 @@
-//! What a [`crate::Resolver`] is told about a sample beside its address.
+//! Input of a [`crate::Resolver`] about a sample beside its address.
 //!
-//! Traits, so that tests and profiles can stand in for a live process; [`ProcessMemory`] is the live one.
+//! Traits, to let tests and profiles stand in for a live process; [`ProcessMemory`] is the live
+//! one.
 
 use std::fmt;
 use std::fs::File;
@@ -20,9 +21,11 @@ pub struct HeapBlock {
     pub bytes: u64,
     /// Names the allocating context; blocks with the same site are one object.
     pub site: u64,
-    /// The program made it by `mmap`: it may hold many things, so a pointer into it does not name it.
+    /// A mapping by the program's `mmap`: perhaps many objects, so a pointer into the mapping does
+    /// not name it.
     pub mapped: bool,
-    /// When it was allocated, monotonic clock: tells it from another one at the same place.
+    /// Time of its allocation, monotonic clock, to separate it from a successor at the same
+    /// address.
     pub since_ns: u64,
 }
 
@@ -34,13 +37,12 @@ pub trait HeapBlocks {
     /// Whether this block stood at that moment and stands still, as far as is known at once.
     fn stood_at(&self, block: &HeapBlock, moment: Instant) -> bool;
 
-    /// Whether it stands now for sure, so that what was read of memory since it began is about it
-    /// and not about another one that took its place. May wait until that is known.
+    /// Whether the block surely lives now, so readings of memory since its start concern this block
+    /// and no successor. May wait for the answer.
     fn stands(&self, block: &HeapBlock) -> bool;
 }
 
-/// Reads the process's memory. What it says may be newer than the sample, so names that rest on it
-/// are inferred.
+/// Reads the process's memory, perhaps newer than the sample, so resulting names are inferred.
 pub trait Memory {
     /// Fills `into` from `address`. False when any byte of it cannot be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
@@ -70,16 +72,15 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Where and by whom an address was accessed. Everything but the address itself may be missing;
-/// what it would have told is then unknown, not guessed.
+/// Place and thread of an access. Everything but the address may be missing, and stays unknown.
 #[derive(Clone, Copy, Default)]
 pub struct Place<'a> {
     /// The accessing instruction; 0 when it is not known.
     pub ip: u64,
     /// The call stack, innermost first, from [`locality_symbols::Unwinder::unwind_frames`].
     pub frames: &'a [StackFrame],
-    /// The call stack with its registers where the thread was stopped, from which the access was
-    /// reached; empty where that is `frames`.
+    /// The call stack with its registers at the stop, from which the access was reached; empty if
+    /// equal to `frames`.
     pub stop: &'a [StackFrame],
     /// Bounds of the thread's stack, where they are known otherwise than by the mapping named `[stack]`.
     pub stack: Option<(u64, u64)>,
@@ -104,7 +105,7 @@ impl Place<'_> {
         self.stack.is_some_and(|(start, end)| Range { start, end }.contains(&address))
     }
 
-    /// True when it is known to be on some thread's.
+    /// True for a known thread's stack.
     pub(crate) fn on_any_stack(&self, address: u64) -> bool {
         self.on_stack(address)
             || self.stacks.iter().any(|&(start, end)| Range { start, end }.contains(&address))

@@ -1,6 +1,6 @@
-//! The pointers inside a type: at which offsets they lie, what they point to, and what the source calls them.
+//! The pointers inside a type: their offsets, targets and names in the source.
 //!
-//! Containers of the standard libraries are spoken of as one thing: the block behind a `Vec` or
+//! Containers of the standard libraries are spoken of as one thing: the block of a `Vec` or
 //! `std::vector` named `cells` is `cells`, whatever the private members on the way are called.
 
 use crate::named::TypeId;
@@ -25,7 +25,7 @@ pub(crate) struct Pointer {
     pub(crate) to: TypeDie,
 }
 
-/// All pointers of a type that say what they point to.
+/// All pointers of a type with a known target type.
 pub(crate) fn pointers(types: &Types, ty: TypeId) -> Vec<Pointer> {
     let mut search = Search { types, found: Vec::new(), element: None, closed: false };
     search.visit(ty, 0, &mut String::new(), (0, 1), 0);
@@ -130,7 +130,7 @@ fn is_container(name: &str) -> bool {
     .contains(&name)
 }
 
-/// Members that point behind the last element.
+/// Members that point after the last element.
 fn is_end(name: &str) -> bool {
     ["_M_finish", "_M_end_of_storage", "__end_", "__end_cap_"].contains(&name)
 }

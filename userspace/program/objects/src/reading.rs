@@ -1,10 +1,10 @@
-//! Reads the process's pointers: which values they have, and what leads there.
+//! Reads the process's pointers: values, and the variables that lead to them.
 //!
 //! Roots are the writable static variables with debug information and the variables of the sample's
-//! frames and registers; from there pointers are followed through blocks whose type is known, so that
-//! `grid->cells` has its name. One reading reads at most [`MAX_READ`] bytes, and readings together
-//! take at most one part in [`READING_SHARE`] of the time; between two of them, new blocks are not
-//! found.
+//! frames and registers; from there the reader follows pointers through blocks of known type, so
+//! that `grid->cells` gets its name. One reading reads at most [`MAX_READ`] bytes, and readings
+//! together take at most one part in [`READING_SHARE`] of the time; between two readings, new
+//! blocks are not found.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::types::TypeDie;
 /// One part in this many of the time may go into reading pointers.
 const READING_SHARE: u32 = 100;
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
-/// Pointers that one reading follows.
+/// Most pointers to follow in one reading.
 const MAX_FOLLOWED: usize = 1 << 16;
-/// Bytes of one object that are read, and bytes that one reading reads.
+/// Most bytes of one object, and of one reading.
 const MAX_OBJECT: u64 = 1 << 20;
 const MAX_READ: u64 = 64 << 20;
 const MAX_WORDS: u64 = MAX_READ / 8;
@@ -47,7 +47,7 @@ struct Root {
 }
 
 impl Resolver {
-    /// Reads all pointers again, unless that was done a moment ago.
+    /// Reads all pointers again, unless just done.
     pub(crate) fn read_pointers(&mut self, at: &Place<'_>) -> bool {
         let Some(memory) = at.memory else { return false };
         let started = Instant::now();
@@ -119,7 +119,7 @@ impl Resolver {
         // The outermost variable that has a pointer is more likely its owner than a parameter further in.
         for frame in frames.iter().rev() {
             let Some(scope) = self.scope(frame) else { continue };
-            // Compilers name what they made so.
+            // Compilers name their own variables so.
             let own = |local: &&Local| !local.object.name.starts_with(['.', '?']);
             for local in scope.locals.iter().filter(|local| local.skipped == 0).filter(own) {
                 if let (Some(address), Some(ty)) = (place(local, frame, None), local.object.ty)
@@ -242,7 +242,7 @@ impl Resolver {
         self.target_of(name, root, ty, pointer.closed, hops, about)
     }
 
-    /// What is called so and has elements of this type.
+    /// The object of this name, with elements of this type.
     pub(crate) fn target_of(
         &mut self,
         name: &Arc<str>,
@@ -292,7 +292,7 @@ struct Reading {
     found: Vec<(u64, u32)>,
     /// Blocks to be followed.
     queue: Vec<(u64, u32)>,
-    /// The next one of them.
+    /// The next reading.
     next: usize,
     seen: HashSet<u64>,
     /// What was read last.

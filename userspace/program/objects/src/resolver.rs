@@ -1,9 +1,9 @@
 //! The resolver: from an address and where it was accessed to the object, by the rules of the address space.
 //!
-//! Order: what lies in a loaded module is a static variable; what lies in the thread's thread-local
-//! blocks is thread-local; what lies in a frame, or in a mapping that is a stack, is a stack
-//! variable; then recorded heap blocks; then the mapping itself. An address of another thread's
-//! stack is told as such where the caller knows that stack, else by its mapping.
+//! Order: addresses in a loaded module are static variables; addresses in the thread's thread-local
+//! blocks are thread-local; addresses in a frame, or in a stack's mapping, are stack variables;
+//! then recorded heap blocks; then the mapping itself. An address of another thread's stack is
+//! named as such if the caller knows the stack, else by its mapping.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,17 +25,17 @@ use crate::stack::Stacks;
 use crate::tls::Threads;
 use crate::types::Types;
 
-/// Accesses to a site's blocks after which a pointer into one has to do for its name.
+/// Accesses to a site's blocks after which a pointer into one block suffices for its name.
 const PATIENCE: u32 = 64;
 
-/// Names the objects of one process. Reads files of the process's modules when the first address
-/// falls in them; keeps what it has read for as long as it lives. Can be sent to another thread.
+/// Names the objects of one process. Reads files of the process's modules at the first address
+/// within them; caches the results for its whole life. Can be sent to another thread.
 #[derive(Debug)]
 pub struct Resolver {
     pub(crate) processes: Processes,
     pub(crate) pid: u32,
     pub(crate) space: Space,
-    /// Which reading of the mappings that is.
+    /// Number of the reading of the mappings.
     reading: u64,
     pub(crate) types: Types,
     pub(crate) fields: Fields,
@@ -91,12 +91,12 @@ impl Resolver {
         Ok(this)
     }
 
-    /// Reads the mappings again, for instance after the process has unmapped or executed something;
-    /// addresses outside of the known mappings do this on their own. True when they were read (they
-    /// are not when that was done a moment ago).
+    /// Reads the mappings again, for instance after an unmapping or an exec; addresses outside of
+    /// the known mappings do this on their own. True after a reading (none follows right after
+    /// another).
     pub fn refresh(&mut self) -> io::Result<bool> {
         let read = self.processes.refresh(self.pid);
-        // Somebody else may have had them read.
+        // Another user may have caused the reading.
         self.take_mappings();
         read
     }
@@ -143,8 +143,8 @@ impl Resolver {
         }
     }
 
-    /// An object by its number, as it is known by now: a heap object may have got its name after
-    /// the first answers.
+    /// An object by its number, with its present name: a heap object may get its name after the
+    /// first answers.
     pub fn object(&self, id: crate::ObjectId) -> Option<&Arc<Object>> {
         self.objects.get(id.0 as usize)
     }
@@ -161,7 +161,7 @@ impl Resolver {
         self.fields.at(&self.types, ty, repeated, offset)
     }
 
-    /// What could not be read of the debug information of the modules that were needed so far, by path.
+    /// Unreadable debug information of the modules needed so far, by path.
     pub fn debug_faults(&self) -> Vec<(Arc<str>, DebugFaults)> {
         let indexed = self.space.modules.iter().filter_map(|module| Some((module, module.debug()?)));
         indexed.map(|(module, debug)| (Arc::clone(&module.path), debug.faults)).collect()
@@ -180,7 +180,7 @@ impl Resolver {
 
     fn region(&mut self, address: u64) -> Option<usize> {
         match self.space.find(address) {
-            // Also where it cannot be done again: somebody else may have had them read before the
+            // Also if a second reading is impossible: another user may have caused one before the
             // process ended.
             None => _ = self.refresh(),
             Some(region) if self.space.may_be_loading(region) => self.take_mappings(),

@@ -1,10 +1,10 @@
-//! Names for heap blocks that no record and no pointer names: by the type that an access to them reveals.
+//! Names for heap blocks without a record and a pointer: by the type that an access reveals.
 //!
-//! Whoever follows pointers through the machine code (`locality-approximate`) tells the type; here
-//! it becomes an object and a field. A structure is one object, whatever blocks it lies in; any other
-//! block has the type by which it is accessed most, a large one also the variable's name. An access
-//! that takes a value of another size or kind than the pointer's type tells nothing. Marked as
-//! inferred: what was stored in the block may be something else.
+//! `locality-approximate` follows pointers through the machine code and finds the type; this module
+//! makes it an object and a field. A structure is one object in all its blocks. Other blocks have
+//! their most frequent type, and large blocks also the variable's name. An access whose value has
+//! another size or kind than the pointer's type proves nothing. Marked as inferred, since the block
+//! may contain other data.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Revealed<'a> {
     pub entry: usize,
     /// Offset of the access in a value of the type.
     pub offset: u64,
-    /// The variable that holds the pointer of the access, where one does.
+    /// The variable with the access's pointer, if any.
     pub through: Option<&'a str>,
     /// Bytes of the value as the instruction takes it, and whether it is a floating-point number.
     pub element: Option<(u64, bool)>,
@@ -35,15 +35,15 @@ pub struct Revealed<'a> {
     pub line: &'a str,
 }
 
-/// Bytes of a block that is an object by itself.
+/// Bytes of a block that counts as an object.
 const LARGE: u64 = 4096;
 
-/// What accesses revealed so far.
+/// Facts revealed by accesses so far.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// Objects of structures, whatever block they lie in: by the structure's name and size.
     structures: HashMap<(Arc<str>, u64), Arc<Object>>,
-    /// What accesses to a nameless object say that it is.
+    /// Claims of accesses about an unnamed object.
     votes: HashMap<ObjectId, Votes>,
 }
 
@@ -54,7 +54,7 @@ impl Blocks {
     }
 }
 
-/// What accesses to one nameless object say that it is, most often first told.
+/// Claims of accesses about one unnamed object, the most frequent first.
 #[derive(Debug)]
 struct Votes {
     object: Arc<Object>,
@@ -70,8 +70,8 @@ struct Said {
 }
 
 impl Resolver {
-    /// True for an answer that is memory of an allocator, or may be, of which neither a record nor
-    /// a pointer tells what it holds.
+    /// True for an answer that may be memory of an allocator, without a record or a pointer for its
+    /// content.
     pub fn is_nameless_block(&mut self, address: u64, named: &Named) -> bool {
         let Object { kind, ty, site, unknown, .. } = &*named.object;
         let nameless = ty.is_none() && site.is_none() && unknown.is_some();
@@ -139,7 +139,7 @@ impl Resolver {
             let object = self.revealed.structures.entry((type_name, own)).or_insert_with(new);
             return Some(Named { object: Arc::clone(object), offset: named.offset, field: Some(field) });
         }
-        // A block of its own is called as the variable by which it is accessed most.
+        // A separate block has the name of its most frequent accessing variable.
         let name = match revealed.through {
             Some(variable) if block >= LARGE && !variable.starts_with('.') => variable.into(),
             _ => Arc::clone(&blank.name),
@@ -169,7 +169,7 @@ impl Resolver {
 }
 
 impl Revealed<'_> {
-    /// Whether the value that the instruction takes can be this field.
+    /// Whether the instruction's operand can be this field.
     fn agrees(&self, field: &Field) -> bool {
         let Some((bytes, is_float)) = self.element else { return true };
         let name = field.type_name.as_deref().unwrap_or_default();

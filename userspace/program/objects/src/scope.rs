@@ -1,12 +1,12 @@
-//! The variables of the stack frame at one instruction: which are alive there, and where each lies
+//! The variables of the stack frame at one instruction: the live ones, and the place of each
 //! relative to the frame.
 //!
-//! Blocks and inlined calls that do not contain the instruction are not alive there: others may use
-//! their room. A location is evaluated once per instruction with marks in the place of the frame's
-//! registers, and kept as "mark plus offset", or "what the word at mark plus offset holds" (arrays
-//! whose length only the running program knows); what needs another register than rsp and rbp has
-//! no such form and is left out. A variable in a register has no address, so nothing can be missed
-//! by that.
+//! Blocks and inlined calls outside the instruction's range are not alive there: other variables
+//! may use their space. A location is evaluated once per instruction with marks in place of the
+//! frame's registers, and stored as "mark plus offset", or "the word at mark plus offset" (arrays
+//! whose length only the running program knows); locations by registers other than rsp and rbp have
+//! no such form and are left out. A variable in a register has no address, so leaving it out misses
+//! nothing.
 //!
 //! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8
 //! (inlined subroutines). Limits: the length of a variable-length array is not evaluated; a place
@@ -38,7 +38,7 @@ const MAX_STEPS: u32 = 1000;
 const MAX_HELD: usize = 256;
 const MAX_EXPRESSION: usize = 256;
 
-/// The register that an expression names, if that is all.
+/// The register named by an expression, if it consists of one.
 pub(crate) fn register_of(bytes: &[u8], encoding: gimli::Encoding) -> Option<u16> {
     let expression = Expression(gimli::EndianSlice::new(bytes, gimli::LittleEndian));
     let mut operations = expression.operations(encoding);
@@ -58,8 +58,8 @@ pub(crate) enum Anchor {
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) anchor: Anchor,
-    /// Its place is not told from the anchor but from the word at this offset from it: arrays whose
-    /// length only the running program knows.
+    /// Its place is relative to the word at this offset from the anchor: arrays with a length known
+    /// at run time only.
     pub(crate) slot: Option<i64>,
     pub(crate) start: i64,
     /// 0 where only the running program knows.
@@ -71,15 +71,15 @@ pub(crate) struct Local {
     pub(crate) object: Arc<Object>,
 }
 
-/// A variable that lies in a register, or that only the registers lead to: its place is evaluated
-/// for each frame.
+/// A variable in a register, or reached through registers only: its place is evaluated for each
+/// frame.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) expression: Code,
     pub(crate) object: Arc<Object>,
 }
 
-/// A DWARF expression for itself, with what its evaluation asks for.
+/// A DWARF expression, with the requirements of its evaluation.
 #[derive(Debug, Clone)]
 pub(crate) struct Code {
     pub(crate) bytes: Box<[u8]>,
@@ -263,7 +263,7 @@ impl<'a> Walk<'_, '_, 'a> {
                 return true;
             }
         }
-        // A block without code of its own is only there for its names.
+        // A block without code exists for its names only.
         !some && entry.tag() == dw::DW_TAG_lexical_block
     }
 
@@ -291,7 +291,7 @@ impl<'a> Walk<'_, '_, 'a> {
             return;
         }
         let object = self.object(die, function);
-        // Compilers name what they made so.
+        // Compilers name their own variables so.
         let made = object.name.starts_with('.') || object.name.starts_with("__") || &*object.name == "?";
         let ty = object.ty.and_then(|ty| self.context.types.get(self.context.types.strip(ty)));
         let leads = ty.is_some_and(|ty| !matches!(ty.shape, Shape::Scalar));
@@ -418,7 +418,7 @@ impl<'a> Walk<'_, '_, 'a> {
         let pieces = evaluation.as_result().iter().map(|piece| {
             let address = match piece.location {
                 Location::Address { address } => address,
-                // `DW_AT_frame_base` may name a register for what is in it.
+                // `DW_AT_frame_base` may name a register for its content.
                 Location::Register { register } if piece.size_in_bits.is_none() => {
                     mark_of(register).unwrap_or(0)
                 }

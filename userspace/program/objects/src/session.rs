@@ -1,6 +1,6 @@
 //! Reading entries of a module's DWARF again, by the index over it: units, references, texts, declarations.
 //!
-//! A session is short: what is kept between sessions are the abbreviation tables, because units
+//! A session is short: what stays between sessions are the abbreviation tables, because units
 //! cannot outlive the bytes they borrow.
 
 use std::cell::RefCell;
@@ -44,8 +44,8 @@ impl<'a> Session<'a> {
         let header = match *self.debug.units.get(index as usize)? {
             UnitPlace::Info(offset) => self.dwarf.debug_info.header_from_offset(DebugInfoOffset(offset)),
             UnitPlace::Types(offset) => {
-                // gimli finds them only by walking from the start of the section, so it gets one
-                // that starts there.
+                // gimli finds them only by a walk from the section's start, so the section passed
+                // to gimli starts there.
                 let section = self.dwarf.debug_types.reader().slice().get(offset..)?;
                 let mut units = DebugTypes::new(section, gimli::LittleEndian).units();
                 Ok(units.next().ok()??)
@@ -72,7 +72,7 @@ impl<'a> Session<'a> {
         Some(unit)
     }
 
-    /// Drops a unit that was read to its end.
+    /// Drops a completely read unit.
     pub(crate) fn forget(&self, index: u32) {
         self.units.borrow_mut().remove(&index);
     }
@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// The definition of a struct that is only declared where it is needed.
+    /// The definition of a struct that the unit in question only declares.
     pub(crate) fn definition(&self, name: &str) -> Option<Die> {
         self.debug.definitions.get_or_init(|| Definitions::find(self, self.debug.units.len())).get(name)
     }

@@ -1,14 +1,13 @@
-//! The address space of the process, mapping by mapping: which belong to loaded modules, and what
-//! the others are.
+//! The address space of the process, mapping by mapping: those of loaded modules, and the kind of
+//! the rest.
 //!
-//! A mapping belongs to a module when the loader put it where the module's segments say, relative
-//! to its code; the same file mapped by the program itself as data is a file. Zero-filled memory
-//! behind a module's last page of file has no name in the maps; it belongs to the module as far as
-//! its segment reaches.
+//! A mapping belongs to a module if its address relative to the module's code is the loader's; the
+//! same file mapped by the program itself as data is a file. Zero-filled memory after a module's
+//! last file page has no name in the maps; it belongs to the module up to its segment's end.
 //!
-//! Limit: the snapshot is read again when an address is not in it, not when a mapping is replaced
-//! by another in place ([`crate::Resolver::refresh`] does that, and what others read is taken for
-//! files that are no module's).
+//! Limit: an address outside the snapshot causes a new snapshot; the replacement of a mapping in
+//! place does not. [`crate::Resolver::refresh`] takes a new one, and an address in a file outside
+//! all modules uses snapshots taken by others.
 
 use std::sync::Arc;
 
@@ -18,9 +17,9 @@ use crate::elf::DataElf;
 use crate::module::{Module, add, blank};
 use crate::named::{Kind, Object};
 
-/// Mappings before an anonymous one that may be the rest of the same zero-filled segment.
+/// Mappings before an anonymous one that may share its zero-filled segment.
 const MAX_CHAIN: usize = 8;
-/// Mappings beside one that are looked at for its module's code.
+/// Mappings beside one to search for its module's code.
 const MAX_NEAR: usize = 32;
 
 /// What a mapping is.
@@ -50,7 +49,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Takes over new mappings; what is unchanged keeps what is known of it.
+    /// Takes over new mappings; unchanged ones retain their facts.
     pub(crate) fn update(&mut self, mappings: &Mappings) {
         let mut old = std::mem::take(&mut self.regions).into_iter().peekable();
         for mapping in mappings.iter() {
@@ -76,7 +75,7 @@ impl Space {
         Some(index)
     }
 
-    /// The same for an address that says nothing about the next one.
+    /// The same for an address without meaning for the next one.
     pub(crate) fn peek(&self, address: u64) -> Option<usize> {
         let behind = self.regions.partition_point(|region| region.mapping.start <= address);
         let index = behind.checked_sub(1)?;
@@ -92,7 +91,7 @@ impl Space {
         self.regions.iter().position(|region| region.mapping.inode == inode)
     }
 
-    /// True when a file whose name begins so is mapped.
+    /// True when a file with this beginning of its name is mapped.
     pub(crate) fn maps_file_named(&self, prefix: &str) -> bool {
         let name = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with(prefix));
         self.regions.iter().any(|region| region.mapping.inode != 0 && name(&region.mapping.path))
@@ -163,7 +162,8 @@ impl Space {
         let near = self.regions.iter().enumerate().filter(|(other, region)| {
             other.abs_diff(index) <= MAX_NEAR && (region.mapping.device, region.mapping.inode) == key
         });
-        // A file without code is a module when it lies as a loader would put it, its header first.
+        // A file without code is a module if its mappings lie as a loader would place them, header
+        // first.
         let mut bases: Vec<(usize, u64)> = near
             .filter(|(_, region)| region.mapping.executable || !elf.has_code() && region.mapping.offset == 0)
             .filter_map(|(other, region)| {
@@ -191,8 +191,8 @@ impl Space {
         })
     }
 
-    /// True for a mapping of a file that is no module's as far as is known: it may be a library's
-    /// that had been mapped whole, for its segments to be mapped over it.
+    /// True for a mapping of a file without a known module: it may be a library's first mapping of
+    /// the whole file, before the segments.
     pub(crate) fn may_be_loading(&self, index: usize) -> bool {
         let region = self.regions.get(index);
         region.is_some_and(|region| region.mapping.inode != 0 && !matches!(region.slot, Slot::Module(_)))
@@ -269,7 +269,7 @@ impl Space {
 /// Said of anonymous memory that no allocation record covers.
 const NOT_RECORDED: &str = "no allocation record covers it: allocated before the trace began, without --heap, or not by an allocator";
 
-/// Not memory that programs share, nor huge pages: these have names, but no file that anybody reads.
+/// Neither shared memory nor huge pages: these have names, but no readable file.
 fn is_file(mapping: &Mapping) -> bool {
     let memory = ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV", "/anon_hugepage"];
     mapping.inode != 0 && !memory.iter().any(|prefix| mapping.path.starts_with(prefix))

@@ -1,8 +1,8 @@
-//! Addresses on a thread's stack: which frame, and which of its variables.
+//! Addresses on a thread's stack: the frame, and its variable.
 //!
 //! A frame reaches from its stack pointer (the innermost: from the red zone below it, AMD64
-//! supplement §3.2.2) to its canonical frame address. What lies in a frame may also be an argument
-//! that it passes to the frame it called.
+//! supplement §3.2.2) to its canonical frame address. Data in a frame may also be an argument for
+//! the called frame.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::scope::{Anchor, Local, Scope, StackObjects};
 
 /// Bytes below the stack pointer that leaf functions use.
 const RED_ZONE: u64 = 128;
-/// Frames that are kept by instruction; then they are forgotten and read again.
+/// Frames that are cached by instruction; then they are forgotten and read again.
 const MAX_SCOPES: usize = 1 << 16;
 
-/// What was read of frames so far.
+/// Frames read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     /// By module and address in it.
@@ -31,8 +31,8 @@ pub(crate) struct Stacks {
 }
 
 impl Resolver {
-    /// Names a place on the thread's stack, or on a known one of another thread; `None` when it is
-    /// not known to lie there.
+    /// Names a place on the thread's stack, or on a known stack of another thread; `None` for an
+    /// address outside both.
     pub(crate) fn on_stack(&mut self, address: u64, at: &Place<'_>, region: Option<usize>) -> Option<Named> {
         let found = at.frames.iter().enumerate().find(|(index, frame)| {
             let start = if *index == 0 { frame.sp.saturating_sub(RED_ZONE) } else { frame.sp };
@@ -124,7 +124,7 @@ impl Resolver {
     }
 }
 
-/// The variable whose place contains the address and begins at `lowest` or above it, and the offset in it.
+/// The variable around the address with a start at `lowest` or above, and the offset in it.
 fn covering<'s>(
     scope: &'s Scope,
     frame: &StackFrame,
@@ -140,7 +140,7 @@ fn covering<'s>(
         let offset = offset_in(local).filter(|offset| *offset < local.bytes)?;
         Some((local, offset + local.skipped))
     });
-    // Those whose length is not known reach to the next above them.
+    // Variables of unknown length reach to the next above them.
     let unsized_ones = || {
         let unsized_ones = scope.locals.iter().filter(|local| local.bytes == 0 && local.slot.is_some());
         unsized_ones.filter_map(|local| Some((local, offset_in(local)?))).min_by_key(|(_, offset)| *offset)
@@ -157,6 +157,6 @@ pub(crate) fn place(local: &Local, frame: &StackFrame, memory: Option<&dyn Memor
     };
     let Some(slot) = local.slot else { return Some(base.wrapping_add_signed(local.start)) };
     let start = memory?.word(base.wrapping_add_signed(slot))?.wrapping_add_signed(local.start);
-    // What a reference leads to elsewhere is told there.
+    // Targets of references elsewhere are reported there.
     (start >= frame.sp && frame.cfa.is_some_and(|cfa| start < cfa)).then_some(start)
 }

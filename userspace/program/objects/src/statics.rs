@@ -1,9 +1,8 @@
 //! The variables at fixed places of a module, from its symbol tables and its DWARF, by address.
 //!
-//! Both sources are merged by address: a variable that only the symbols know has a name and a size,
-//! one that only DWARF knows (local to a function, folded) has a type. Which one covers an address
-//! is told by its size: the symbol's where there is one, because it is what the linker laid out,
-//! otherwise the type's.
+//! Both sources are merged by address: a variable known from symbols alone has a name and a size,
+//! one known from DWARF alone (local to a function, folded) has a type. Its size decides about an
+//! address: the symbol's if present, because the linker laid it out, otherwise the type's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -121,7 +120,7 @@ impl Statics {
         Arc::clone(object)
     }
 
-    /// Places, and the objects there, of all variables that may hold pointers: those with debug information.
+    /// Addresses and objects of all variables with possible pointers: those with debug information.
     pub(crate) fn typed(&mut self, debug: &Debug, context: &mut Context<'_>) -> Vec<(u64, Arc<Object>)> {
         let writable = |address| context.elf.is_writable(address);
         let typed: Vec<&mut Entry> = self

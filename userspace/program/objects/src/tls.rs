@@ -1,9 +1,8 @@
 //! Thread-local storage: where the accessing thread's copy of each module's thread-local segment lies.
 //!
-//! The program's own block ends at the thread pointer, which needs nothing but the fs base. The
-//! blocks of libraries are found through the thread's vector of them (DTV), which needs
-//! [`crate::Memory`]: the C library gives modules numbers in the order in which the dynamic linker
-//! lists them.
+//! The program's own block ends at the thread pointer, which needs only the fs base. Blocks of
+//! libraries are found through the thread's vector of them (DTV), which needs [`crate::Memory`]:
+//! the C library numbers modules in the dynamic linker's list order.
 //!
 //! Source: Drepper, "ELF Handling For Thread-Local Storage", §3 (variant II, DTV); glibc 2.36,
 //! sysdeps/x86_64/nptl/tls.h (`tcbhead_t`: the DTV's address at offset 8), sysdeps/generic/dl-dtv.h
@@ -43,7 +42,7 @@ struct Block {
 pub(crate) struct Threads {
     blocks: std::collections::HashMap<u64, (bool, Arc<[Block]>)>,
     control: Option<Arc<Object>>,
-    /// The module of the program itself, once it was looked for.
+    /// The program's own module, once searched for.
     program: Option<Option<u32>>,
 }
 
@@ -76,7 +75,7 @@ impl Resolver {
         Some(Named { object, offset, field: None })
     }
 
-    /// The thread's blocks, as they were when it was first asked about with the same means.
+    /// The thread's blocks at its first question with the same means.
     fn blocks(&mut self, fs_base: u64, memory: Option<&dyn Memory>) -> Arc<[Block]> {
         if let Some((with_memory, known)) = self.threads.blocks.get(&fs_base)
             && (*with_memory || memory.is_none())

@@ -1,5 +1,5 @@
-//! Reads DWARF types into the graph of [`crate::types`]: what a variable's type contains by value
-//! is read with it, what it points to when somebody asks.
+//! Reads DWARF types into the graph of [`crate::types`]: types contained by value with the
+//! variable's, types of pointers' targets on request.
 //!
 //! Source: DWARF 5, §5. Qualifiers are left out, so `const cell` and `cell` are one type. A struct
 //! that a unit only declares is looked for by name in the module's other units. Sizes that depend
@@ -55,7 +55,7 @@ impl<'r, 'a> TypeReader<'r, 'a> {
     fn read_new(&mut self, die: Die) -> Option<TypeId> {
         let unit = self.session.unit(die.unit)?;
         let entry = unit.entry(at(die)).ok()?;
-        // It stands for one that has a unit of its own.
+        // It represents a type with its own unit.
         let signed = entry.attr_value(dw::DW_AT_signature);
         if let Some(elsewhere) = signed.and_then(|signature| self.session.follow(die.unit, &signature)) {
             return self.read(elsewhere);
@@ -202,9 +202,9 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         Some(self.types.add_record(Type { name, bytes, declared, shape }, &signatures))
     }
 
-    /// Equal for types that are the same in the source, seen from different units. Of what a
-    /// pointer leads to, name, size and the names of the members and their types count: nested
-    /// types of templates share their names.
+    /// Equal for types that are the same in the source, seen from different units. For a pointer's
+    /// target, name, size and the names and types of members count: nested types of templates share
+    /// their names.
     fn signature(&self, id: TypeId) -> u64 {
         let mut hash = DefaultHasher::new();
         let id = self.types.strip(id);
@@ -346,7 +346,7 @@ impl<'r, 'a> TypeReader<'r, 'a> {
         self.session.declared(unit, entry)
     }
 
-    /// A type's name as the source writes it, without reading what it contains.
+    /// A type's name in the source, without reading its content.
     pub(crate) fn name(&self, die: Die, depth: usize) -> String {
         let found = (|| {
             if depth > 16 {
@@ -445,7 +445,7 @@ fn language(unit: &Unit<Slice<'_>>) -> Option<gimli::DwLang> {
     }
 }
 
-/// Fortran counts from 1 unless told otherwise (DWARF 5, table 7.17).
+/// Fortran counts from 1 unless the entry says otherwise (DWARF 5, table 7.17).
 fn is_one_based(unit: &Unit<Slice<'_>>) -> bool {
     let language = language(unit);
     matches!(

@@ -1,5 +1,5 @@
-//! Types as a small graph of our own: what a variable's type contains by value is in it, what it
-//! points to is named by its entry and read when somebody asks ([`crate::type_reader`]).
+//! Types as a small graph: types contained by value are in it, types of pointers' targets are named
+//! by their entry and read on request ([`crate::type_reader`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Type {
 pub(crate) enum Shape {
     /// No parts, or none that is known.
     Scalar,
-    /// `None`: to nothing that has a type.
+    /// `None`: a pointer without a target type.
     Pointer { to: Option<TypeDie> },
     /// Struct, class, union, Fortran type, Rust enum. By offset; members may overlap. `element` is
     /// the template parameter `T` of Rust's containers, which forget it in the pointers they have.
@@ -52,7 +52,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// First offset behind it.
+    /// First offset after it.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -86,7 +86,7 @@ impl Types {
         self.types.get(id.0 as usize)
     }
 
-    /// The same without its aliases.
+    /// The same without aliases.
     pub(crate) fn strip(&self, mut id: TypeId) -> TypeId {
         while let Some(Type { shape: Shape::Alias { of }, .. }) = self.get(id) {
             id = *of;
@@ -115,7 +115,8 @@ impl Types {
         self.push(ty)
     }
 
-    /// Adds a record, or finds the same one from another unit. `signatures` tell apart what members point to.
+    /// Adds a record, or finds the equal one from another unit. `signatures` separate targets of
+    /// members.
     pub(crate) fn add_record(&mut self, ty: Type, signatures: &[u64]) -> TypeId {
         let Shape::Record { members, .. } = &ty.shape else { return self.push(ty) };
         let member = |(m, signature): (&Member, &u64)| (Arc::clone(&m.name), m.offset, m.bytes, *signature);
@@ -139,7 +140,7 @@ impl Types {
         id
     }
 
-    /// For what has no type that could be read.
+    /// For an object without a readable type.
     pub(crate) fn unnamed(&mut self) -> TypeId {
         if let Some(id) = self.unnamed {
             return id;

@@ -1,4 +1,4 @@
-//! What the debug information says of one variable: name, type, declaration.
+//! Debug information about one variable: name, type, declaration.
 //!
 //! A variable's entry may leave most of it to another one: the member of the class
 //! (`DW_AT_specification`) or the abstract instance of an inlined function
@@ -13,7 +13,7 @@ use crate::session::{Session, at};
 use crate::type_reader::{TypeReader, udata};
 use crate::types::{Member, Shape, Type};
 
-/// Entries that are followed for one variable.
+/// Most entries to follow for one variable.
 const MAX_HOPS: usize = 4;
 
 /// A variable or function as its entries describe it.
@@ -29,7 +29,7 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    /// Reads an entry and those it refers to.
+    /// Reads an entry and its references.
     pub(crate) fn read(session: &Session<'_>, die: Die) -> Self {
         let mut this = Self::default();
         let mut next = Some(die);
@@ -58,8 +58,8 @@ impl Described {
         self.name.as_deref().is_some_and(|name| parallel_region(name).is_some())
     }
 
-    /// The name of a parallel region of a module, which the compiler made one: by its function and
-    /// first line. `None` for every other function.
+    /// The name of a compiler-made parallel region of a module: by its function and first line.
+    /// `None` for other functions.
     pub(crate) fn region(&self, session: &Session<'_>, file: &ModuleFile, at: Function) -> Option<String> {
         let function = self.name.as_deref().and_then(parallel_region)?;
         let place = self.declared.clone().or_else(|| session.line_at(at));
@@ -71,7 +71,7 @@ impl Described {
         Some(region_name(around.as_deref().unwrap_or(function), place))
     }
 
-    /// The name for people: the demangled linkage name where there is one, because it is qualified.
+    /// The name for people: the demangled linkage name if present, because it is qualified.
     pub(crate) fn full_name(&self) -> Option<String> {
         if let Some(function) = self.name.as_deref().and_then(parallel_region) {
             let place = self.declared.as_ref().map(|at| (&*at.file, at.line)).filter(|(_, line)| *line > 0);
@@ -88,7 +88,8 @@ impl Described {
     }
 }
 
-/// The members of a Fortran common block as one record: the block is an object, its variables are its fields.
+/// The members of a Fortran common block as one record: the block is an object, its variables are
+/// its fields.
 pub(crate) fn common_block(
     reader: &mut TypeReader<'_, '_>,
     die: Die,

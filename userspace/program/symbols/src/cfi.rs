@@ -29,7 +29,7 @@ pub(crate) enum Rule {
     Offsets { from_rbp: bool, cfa: i32, rbp: Option<i32> },
     /// Anything else: see [`evaluate`].
     Complex,
-    /// The tables say that this is the outermost frame.
+    /// The tables mark the outermost frame.
     Root,
     /// The code that ends a signal handler; at rsp lies the interrupted context.
     SignalReturn,
@@ -37,7 +37,7 @@ pub(crate) enum Rule {
     FramePointer(CutReason),
 }
 
-/// Scratch memory of gimli's evaluation, kept between calls.
+/// Scratch memory of gimli's evaluation, reused between calls.
 pub(crate) type Context = UnwindContext<usize>;
 
 /// The rule at an address of the module.
@@ -74,7 +74,7 @@ fn simple(cfa: &CfaRule<usize>, rbp: Option<RegisterRule<usize>>) -> Option<Rule
 /// supplement, §3.2.1), by their numbers in DWARF.
 pub(crate) const KEPT: [u16; 5] = [3, 12, 13, 14, 15];
 
-/// Where a frame has its caller's register.
+/// Place of the caller's register in a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// Still in the register.

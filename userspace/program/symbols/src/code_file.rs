@@ -21,7 +21,7 @@ pub enum CodeUnreadable {
     Io(String),
     /// It is no x86-64 ELF file.
     NotElf,
-    /// It is another build than the one that was traced: found, traced.
+    /// Another build than the traced one: found, traced.
     Another(String, String),
 }
 
@@ -49,7 +49,7 @@ pub struct CodeFile(Module);
 pub struct FunctionCode {
     /// Demangled name, or the file's name and the address.
     pub name: String,
-    /// Symbol that begins where the function does, as the file has it.
+    /// Symbol at the start of the function, as in the file.
     pub symbol: Option<String>,
     /// Address in the file's own address space.
     pub start: u64,

@@ -23,7 +23,7 @@ pub fn claims_are_bounded(elf: &[u8]) -> bool {
     ElfFile64::<Endianness>::parse(elf).map_or(true, |file| compressed(&file).is_some())
 }
 
-/// The same, and they hold no more than they claim.
+/// The same, within the claimed size.
 pub(crate) fn is_bounded(elf: &[u8]) -> bool {
     let Ok(file) = ElfFile64::<Endianness>::parse(elf) else { return true };
     let Some((compressed, packed)) = compressed(&file) else { return false };
@@ -61,8 +61,8 @@ fn may_claim(unpacked: u64, packed: u64) -> bool {
     unpacked <= SECTION_BYTES && unpacked <= packed.saturating_mul(RATIO)
 }
 
-/// The bytes that a zlib stream gives; `None` when there are more than `most`. A stream that breaks
-/// off gives what it gave.
+/// The bytes of a zlib stream; `None` for more than `most`. A broken stream gives its bytes up to
+/// the fault.
 fn inflated_bytes(stream: &[u8], most: u64) -> Option<u64> {
     let mut decoder = flate2::bufread::ZlibDecoder::new(stream);
     let (mut piece, mut bytes) = (vec![0; 1 << 16], 0u64);
@@ -77,8 +77,7 @@ fn inflated_bytes(stream: &[u8], most: u64) -> Option<u64> {
     }
 }
 
-/// The bytes of a compressed section; a sentence where it claims too much, or claims something else
-/// than it holds.
+/// The bytes of a compressed section; a sentence for a claim that is too large, or wrong.
 ///
 /// # Errors
 /// Why it is refused.

@@ -1,14 +1,14 @@
 //! Names as people write them. Not here: Swift, D, OCaml; their names stay mangled.
 
 /// Demangles Rust and C++ names; others are returned as they are. What a compiler or linker put
-/// behind the name (`.isra.0`, `@plt`) stays, and `thread_local!` variables of Rust are called as in
+/// after the name (`.isra.0`, `@plt`) stays, and `thread_local!` variables of Rust are called as in
 /// the source.
 pub fn demangle(name: &str) -> String {
     let plain = demangled(name);
     if plain != name || !is_mangled(name) {
         return thread_local_name(plain);
     }
-    // `f.isra.0`, `f@plt`: what stands before is a name by itself.
+    // `f.isra.0`, `f@plt`: the part before is a name.
     let end = name.find(['.', '@']).unwrap_or(name.len());
     let (stem, rest) = name.split_at(end);
     format!("{}{rest}", thread_local_name(demangled(stem)))
@@ -28,7 +28,7 @@ pub fn parallel_region(name: &str) -> Option<&str> {
     marks.iter().find_map(|mark| name.split_once(mark)).map(|(function, _)| function)
 }
 
-/// A parallel region by its function and the place where it begins.
+/// A parallel region by its function and its start.
 pub fn region_name(function: &str, place: Option<(&str, u32)>) -> String {
     let function = short_name(function);
     let place = place.map(|(file, line)| format!(", {}:{line}", file.rsplit('/').next().unwrap_or(file)));
@@ -51,7 +51,7 @@ fn thread_local_name(name: String) -> String {
     }
 }
 
-/// A C++ function without its parameters; any other name demangled.
+/// A C++ function without its parameters; other names demangled.
 fn short_name(name: &str) -> String {
     let options = cpp_demangle::DemangleOptions::default().no_params().no_return_type();
     let mut bounded = Bounded(String::new());

@@ -189,7 +189,7 @@ impl Elf {
         self.claims_debug_info && *self.is_bounded.get_or_init(|| is_bounded(&self.bytes))
     }
 
-    /// Whether it has debug information that is not read: it claims to be larger than it can be.
+    /// Whether debug information is left out, because it claims an impossible size.
     pub(crate) fn is_refused(&self) -> bool {
         self.claims_debug_info && !self.has_debug_info()
     }
@@ -219,7 +219,7 @@ impl Elf {
         self.bytes.get(usize::try_from(start).ok()?..usize::try_from(start.checked_add(len)?).ok()?)
     }
 
-    /// Builds the sorted table of function symbols: `.symtab` if there is one, else `.dynsym`.
+    /// Builds the sorted table of function symbols: `.symtab` if present, else `.dynsym`.
     pub(crate) fn symbols(&self) -> Symbols {
         let Ok(file) = ElfFile64::<Endianness>::parse(&*self.bytes) else { return Symbols::default() };
         let endian = file.endian();
@@ -228,7 +228,7 @@ impl Elf {
         let mut entries = Vec::new();
         for symbol in table.iter() {
             let function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-            // Hand-written assembly often leaves the type out; its labels count where they lie in code.
+            // Hand-written assembly often lacks the type; its labels count if they lie in code.
             let label = symbol.st_type() == elf::STT_NOTYPE && symbol.st_name(endian) != 0;
             let address = symbol.st_value(endian);
             let defined = symbol.st_shndx(endian) != elf::SHN_UNDEF;
@@ -252,7 +252,7 @@ impl Elf {
             entries
                 .push((Symbol { address, size, name_len: name.len() as u32, name_at: name_at as u64 }, rank));
         }
-        // Of several names for one address the plainest is kept: `read`, not `__read`.
+        // Of several names for one address the plainest is taken: `read`, not `__read`.
         entries.sort_by(|(a, rank_a), (b, rank_b)| {
             (a.address, rank_a, a.name_at).cmp(&(b.address, rank_b, b.name_at))
         });
@@ -312,7 +312,8 @@ impl Symbols {
     /// Start and mangled name of the function around an address. `elf` must be the file they were built from.
     pub(crate) fn find<'e>(&self, elf: &'e Elf, address: u64) -> Option<(u64, &'e str)> {
         let behind = self.entries.partition_point(|symbol| symbol.address <= address);
-        // Local labels inside a function hide it; look a few entries back for one that reaches this far.
+        // Local labels inside a function hide it; search a few entries back for a label that
+        // reaches this far.
         for index in (behind.saturating_sub(16)..behind).rev() {
             let symbol = self.entries[index];
             let covers = match symbol.size {

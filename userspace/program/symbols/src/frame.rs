@@ -19,14 +19,14 @@ pub struct SourceFrame {
     /// Demangled; where no table has a name, the file's name and the address where the function
     /// starts, as "zstd+0x3a580", if unwind tables tell (`unknown` says so).
     pub function: Option<String>,
-    /// Source file, absolute where the debug information says so.
+    /// Source file, absolute as far as the debug information is.
     pub file: Option<String>,
     /// Source line, 1-based.
     pub line: Option<u32>,
     /// Where the code comes from.
     pub module: Option<Arc<ModuleInfo>>,
-    /// Address in the module's own address space, as `addr2line` takes it. For a return address it
-    /// is one less, so that it lies inside the call.
+    /// Address in the module's own address space, for `addr2line`. A return address is reduced by
+    /// one, to lie inside the call.
     pub module_address: Option<u64>,
     /// Address in the process, as it was asked for.
     pub address: u64,
@@ -37,7 +37,7 @@ pub struct SourceFrame {
 }
 
 impl SourceFrame {
-    /// False for generated code: another function may take its place at any time, and its name with it.
+    /// False for generated code: another function may replace it at any time.
     pub fn is_lasting(&self) -> bool {
         !matches!(
             self.unknown,
@@ -64,7 +64,7 @@ pub enum Unknown {
     NoSymbols,
     /// No table has a name for the address, but the unwind table has the function's start.
     OnlyStart,
-    /// A stub that the linker made: no source has it.
+    /// A stub by the linker, without source.
     LinkersStub,
     /// The debug information is there but cannot be read.
     BadDebugInfo,
@@ -76,7 +76,7 @@ pub enum Unknown {
     Unmapped,
     /// The mapped file could not be opened any more.
     FileGone,
-    /// The file at this path is not the one that is mapped.
+    /// The file at this path is not the mapped one.
     FileReplaced,
     /// We have no right to open the mapped file.
     NotPermitted,

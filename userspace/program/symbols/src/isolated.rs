@@ -38,7 +38,7 @@ pub use serve::become_symboliser_if_asked;
 /// How a symboliser process is started and waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Isolation {
-    /// The program that becomes the process; it calls [`become_symboliser_if_asked`] first.
+    /// The program that becomes the process; its `main` calls [`become_symboliser_if_asked`] first.
     pub program: PathBuf,
     /// How long the answer about one file may take.
     pub patience: Duration,
@@ -57,18 +57,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// After so many ends no further process is started: each may have cost [`PATIENCE`].
 const MOST_ENDS: u32 = 8;
 
-/// Addresses of one request, so that [`Isolation::patience`] suffices for the slowest file.
+/// Addresses of one request, few enough for [`Isolation::patience`] and the slowest file.
 const MOST_ADDRESSES: usize = 256;
 /// Requests that are sent before the first answer is read: fewer bytes than a socket holds, or both
 /// sides would wait.
 const MOST_REQUESTS: usize = 8;
 
-/// CPU time of all symboliser processes of this one, in nanoseconds.
+/// CPU time of all symboliser processes of this client, in nanoseconds.
 static CPU_NS: AtomicU64 = AtomicU64::new(0);
 /// Files without names, and why.
 static UNNAMED: Mutex<Vec<Unnamed>> = Mutex::new(Vec::new());
 
-/// CPU time of all symboliser processes that this process started, up to their last answers, in
+/// CPU time of all symboliser processes started by this process, up to their last answers, in
 /// nanoseconds.
 pub fn symbolisers_cpu_ns() -> u64 {
     CPU_NS.load(Ordering::Relaxed)
@@ -77,8 +77,7 @@ pub fn symbolisers_cpu_ns() -> u64 {
 /// Names that are missing because of a symboliser process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unnamed {
-    /// The file that was read; `None` where there is no process any more, for all files that were
-    /// asked for later.
+    /// The file being read; `None` without a process any more, for all later files.
     pub path: Option<String>,
     /// How the process ended, as the end of a sentence.
     pub how: String,
@@ -117,7 +116,7 @@ pub(crate) struct Client {
 struct Known {
     module: Arc<Module>,
     number: u32,
-    /// A process ended while it read this one.
+    /// A process ended while reading this file.
     is_lost: bool,
     starts: HashMap<u64, Option<u64>>,
 }
@@ -215,7 +214,7 @@ impl Client {
             return Ok(());
         }
         if self.process.as_mut().is_some_and(Process::has_ended) {
-            // Nothing was asked, so no file is to blame.
+            // Without a question no file is to blame.
             self.bury();
         }
         let mut process = match self.process.take().map_or_else(|| Process::start(&self.settings), Ok) {
@@ -261,7 +260,7 @@ impl Client {
         })
     }
 
-    /// Ends the process. How it ended, where it did so by itself.
+    /// Ends the process. Returns the manner of an earlier end.
     fn bury(&mut self) -> Option<String> {
         self.process.take()?.bury()
     }

@@ -28,7 +28,7 @@ const MAX_BYTES: u64 = 256 << 20;
 const MAX_FUNCTIONS: usize = 1 << 20;
 /// So much is read at a time; a longer line is left out.
 const PIECE: u64 = 1 << 20;
-/// A runtime writes its map some time after it starts to generate code.
+/// A runtime writes its map some time after the start of code generation.
 const RETRY: Duration = Duration::from_millis(100);
 /// The kernel counts process starts, and some file systems changes, in ticks of 10 ms.
 const CLOCK_ERROR: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ const CLOCK_ERROR: Duration = Duration::from_millis(50);
 pub(crate) struct PerfMap {
     file: Option<File>,
     tried: Option<Instant>,
-    /// Why the file that is there is not used.
+    /// Why an existing file is not used.
     refused: Option<Unknown>,
     /// Up to here lines were read.
     read_bytes: u64,
@@ -67,7 +67,7 @@ impl PerfMap {
 
     /// Name of the generated function around an address, or why there is none.
     pub(crate) fn find(&mut self, address: u64) -> Result<&str, Unknown> {
-        // A file that cannot be read any more leaves what is known.
+        // An unreadable file leaves the known functions.
         let _ = self.read_appended();
         let nothing = self.refused.unwrap_or(Unknown::NoPerfMap);
         let (_, (end, name)) = self.functions.range(..=address).next_back().ok_or(nothing)?;
@@ -116,7 +116,7 @@ impl PerfMap {
     }
 }
 
-/// Adds a function in place of all that it overlaps.
+/// Adds a function in place of all overlapping ones.
 fn insert(functions: &mut BTreeMap<u64, (u64, Box<str>)>, start: u64, end: u64, name: Box<str>) {
     if start >= end {
         return;
@@ -129,7 +129,7 @@ fn insert(functions: &mut BTreeMap<u64, (u64, Box<str>)>, start: u64, end: u64, 
     functions.insert(start, (end, name));
 }
 
-/// Opens the map of a process; why it is not used where one is there.
+/// Opens the map of a process, or gives the reason for not using it.
 fn open(pid: u32, started: Option<u64>) -> Result<File, Option<Unknown>> {
     let status = fs::read(format!("/proc/{pid}/status")).map_err(|_| None)?;
     let status = String::from_utf8_lossy(&status);

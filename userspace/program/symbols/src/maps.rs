@@ -1,4 +1,4 @@
-//! What is mapped where in a process, as `/proc/PID/maps` tells it (proc_pid_maps(5)).
+//! Mappings of a process from `/proc/PID/maps` (proc_pid_maps(5)).
 //!
 //! One snapshot, parsed and sorted. It does not follow the process: [`crate::Processes`] re-reads.
 //! A line that cannot be parsed is left out rather than failing the whole file.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// First address behind it.
+    /// First address after it.
     pub end: u64,
     /// Offset in the file of [`Mapping::start`].
     pub offset: u64,
@@ -77,7 +77,7 @@ impl Mappings {
         mapping.contains(address).then_some(mapping)
     }
 
-    /// All of them, by ascending address.
+    /// All mappings, by ascending address.
     pub fn iter(&self) -> std::slice::Iter<'_, Mapping> {
         self.entries.iter()
     }

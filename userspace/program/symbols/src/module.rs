@@ -1,8 +1,8 @@
-//! One opened module: the ELF file behind a mapping, kept open for as long as somebody needs it.
+//! One opened module: the ELF file of a mapping, open for as long as somebody needs it.
 //!
 //! Modules are shared among processes. The bytes are a private mapping of the file that the process
 //! really runs, so a file that is deleted or replaced, and a process that ends, take nothing away
-//! from us. A file descriptor is kept for the symboliser process, and because blazesym opens files
+//! from us. A file descriptor stays for the symboliser process, and because blazesym opens files
 //! by path and `/proc/self/fd/N` is the only path that stays true. Debug information is opened with
 //! the module, or by the symboliser process (`isolated`).
 //!
@@ -29,12 +29,12 @@ use crate::regions::enclosing_function;
 use crate::stubs::Stubs;
 use crate::unsplit::unsplit;
 
-/// Modules that stay open without a process that uses them, the ones used last, and the sum of their files'
-/// bytes.
+/// Open modules without a process: the last used ones, limited by their number and the sum of their
+/// files' bytes.
 const SPARE: usize = 48;
 const SPARE_BYTES: usize = 128 << 20;
 
-/// What makes a file on this machine the same file with the same contents.
+/// Identity of a file and its contents on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum FileKey {
     File { device: u64, inode: u64, bytes: u64, modified_ns: (i64, i64) },
@@ -52,19 +52,19 @@ impl FileKey {
     }
 }
 
-/// An ELF file that some process maps executable.
+/// An ELF file with an executable mapping in some process.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) info: Arc<ModuleInfo>,
     pub(crate) elf: Elf,
     /// The mapped file; `None` for the vdso.
     pub(crate) file: Option<File>,
-    /// Root directory of the process that it was met in.
+    /// Root directory of the process of its first use.
     pub(crate) root: PathBuf,
     debug: OnceLock<Debug>,
     /// The symboliser process has got the module, and has looked for its debug information.
     is_sent: AtomicBool,
-    /// What a reader of the file made of it ([`ModuleFile::derived`]).
+    /// Data derived from the file by a reader ([`ModuleFile::derived`]).
     derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Debug {
     dwarf_file: Option<File>,
     /// The module's own file has it.
     dwarf_is_own: bool,
-    /// There is debug information that is not read, because it could harm the reader.
+    /// Debug information is left out, because it could harm the reader.
     pub(crate) is_refused: bool,
     symbols: OnceLock<(Symbols, Symbols)>,
     stubs: OnceLock<Stubs>,
@@ -109,7 +109,7 @@ impl Module {
         self.is_sent.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nobody needs the root directory any more.
+    /// Whether the root directory is not needed any more.
     fn is_settled(&self) -> bool {
         self.debug.get().is_some() || self.is_sent.load(Ordering::Relaxed)
     }
@@ -208,7 +208,7 @@ impl Debug {
     }
 }
 
-/// A handle on an opened ELF file, for those who read more of it than code: keeps its bytes mapped.
+/// A handle on an opened ELF file, for readers beyond code: its bytes stay mapped.
 #[derive(Debug, Clone)]
 pub struct ModuleFile(pub(crate) Arc<Module>);
 
@@ -234,8 +234,8 @@ impl ModuleFile {
         enclosing_function(self.0.dwarf_bytes(), address, path, line)
     }
 
-    /// What a reader makes of the file, made once for all processes that map it. Each file has one
-    /// such value; `None` where another type was asked for before.
+    /// Data derived from the file, once for all processes that map it. Each file has one such
+    /// value; `None` for a request of another type.
     pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
         let derived = self.0.derived.get_or_init(|| Arc::new(make()));
         Arc::clone(derived).downcast().ok()
@@ -248,8 +248,7 @@ impl ModuleFile {
     }
 }
 
-/// The opened modules by file, and the path by which the process knows it; each with the number of the
-/// question that asked for it last.
+/// The opened modules by file, with the process's path; each with the number of its last question.
 #[derive(Debug, Default)]
 struct OpenModules {
     by_file: HashMap<(FileKey, String), (Arc<Module>, u64)>,
@@ -265,12 +264,12 @@ type Mapped = ((u32, u32), u64, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     open: Mutex<OpenModules>,
-    /// Who reads names and debug information, where this process does not.
+    /// The reader of names and debug information, if another process.
     pub(crate) reader: Option<Mutex<Client>>,
 }
 
 impl Modules {
-    /// The module behind an executable mapping of process `pid`.
+    /// The module of an executable mapping of process `pid`.
     pub(crate) fn open(&self, pid: u32, mapping: &Mapping) -> Result<Arc<Module>, Unknown> {
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         if &*mapping.path == "[vdso]" {
@@ -291,9 +290,8 @@ impl Modules {
         Ok(module)
     }
 
-    /// The module that was opened for another process's mapping of the same file: a process that lives for
-    /// some milliseconds is gone before its files are opened. A file that was written to in place
-    /// meanwhile is taken for what it was.
+    /// The module opened for another process's mapping of the same file: a process of milliseconds
+    /// is gone before its files are opened. A file written in place meanwhile is taken as before.
     pub(crate) fn opened_before(&self, mapping: &Mapping) -> Option<Arc<Module>> {
         let open_modules = self.lock();
         let key = open_modules.by_mapping.get(&mapped(mapping))?;
@@ -326,14 +324,14 @@ impl Modules {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, where another process reads names.
+    /// The same with names read by another process.
     pub(crate) fn isolated(reader: Client) -> Self {
         Self { open: Mutex::default(), reader: Some(Mutex::new(reader)) }
     }
 
-    /// Closes what no process and no symbolizer uses any more, but for the spare ones. A module whose
-    /// debug information was not looked for is closed: the root directory to look in is that of a
-    /// process that has ended.
+    /// Closes modules without a using process or symbolizer, except for the spare ones. A module
+    /// whose debug information was not searched for is closed, because the search needs the root
+    /// directory of a living process.
     pub(crate) fn close_unused(&self) {
         let mut open_modules = self.lock();
         let OpenModules { by_file, by_mapping, .. } = &mut *open_modules;
@@ -388,9 +386,9 @@ fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
     Ok((file, path))
 }
 
-/// The path by which the process's own program was started, where that is a link to the mapped
-/// file: Debian's `redis-server` is one to `redis-check-rdb`, and does what the first name says.
-/// `None` for libraries, and where the mapped path is the one.
+/// The path by which the process's own program was started, if a link to the mapped file: Debian's
+/// `redis-server` is a link to `redis-check-rdb`, and the first name decides about its work. `None`
+/// for libraries, and for an equal path.
 fn started_as(pid: u32, mapped: &str, file: &Metadata) -> Option<String> {
     let same = |metadata: &Metadata| (metadata.dev(), metadata.ino()) == (file.dev(), file.ino());
     if !std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|program| same(&program)) {
@@ -407,7 +405,7 @@ fn started_as(pid: u32, mapped: &str, file: &Metadata) -> Option<String> {
     let absolute = told.filter(|told| told.starts_with('/'));
     let mut candidates = [last, absolute, comm].into_iter().flatten();
     candidates.find(|candidate| {
-        // Another root directory shows the same file by another path, which is no other name.
+        // Another root directory shows the same file by another path, not another name.
         let renamed = candidate.rsplit('/').next().is_some_and(|last| !last.is_empty() && last != name);
         let leads_there = |root: &str| {
             let opened = open_below(Path::new(root), Path::new(candidate), Links::All);
@@ -445,8 +443,8 @@ pub(crate) fn unknown(error: &io::Error) -> Unknown {
     }
 }
 
-/// The vdso is not a file. It is read from the process, or, where that is forbidden, from
-/// ourselves: one kernel has one 64-bit vdso, and another size betrays one that is not ours.
+/// The vdso is no file. It is read from the process or, if forbidden, from this process: one kernel
+/// has one 64-bit vdso, and another size shows a foreign one.
 fn vdso(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
     read_memory(&pid.to_string(), mapping.start, mapping.end).or_else(|error| {
         let own = crate::maps::Mappings::read(std::process::id())?;

@@ -3,7 +3,7 @@
 //!
 //! A path is first opened without its file (`O_PATH`, open(2)), which neither waits for the other
 //! end of a FIFO nor starts a device. Only a regular file is then opened for reading, through its
-//! descriptor, so that nothing can take its place in between.
+//! descriptor, so it cannot be exchanged in between.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -16,9 +16,9 @@ use std::path::Path;
 /// Which symbolic links of a path are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Links {
-    /// All of them.
+    /// All symbolic links.
     All,
-    /// All but one at the end of the path.
+    /// All symbolic links but the last.
     NotTheLast,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn open_below(root: &Path, path: &Path, links: Links) -> io::Result<F
     let no_follow = if links == Links::NotTheLast { libc::O_NOFOLLOW } else { 0 };
     let flags = (libc::O_PATH | libc::O_CLOEXEC | no_follow) as u64;
     let text = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: all fields are numbers, for which 0 is valid; the structure may grow, so it has no literal.
+    // SAFETY: all fields are numbers, valid as 0; the structure may grow, so it has no literal.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     (how.flags, how.resolve) = (flags, libc::RESOLVE_IN_ROOT);
     // SAFETY: path and structure outlive the call, and the size is the structure's.
@@ -52,7 +52,7 @@ pub(crate) fn open_below(root: &Path, path: &Path, links: Links) -> io::Result<F
     if let Ok(descriptor) = i32::try_from(opened)
         && descriptor >= 0
     {
-        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+        // SAFETY: the kernel has just returned this descriptor, without another owner.
         return readable(&unsafe { File::from_raw_fd(descriptor) });
     }
     let error = io::Error::last_os_error();
@@ -64,7 +64,7 @@ pub(crate) fn open_below(root: &Path, path: &Path, links: Links) -> io::Result<F
     readable(&OpenOptions::new().read(true).custom_flags(libc::O_PATH | no_follow).open(place)?)
 }
 
-/// The file behind a descriptor that was opened without it.
+/// The file of a descriptor opened without access.
 fn readable(place: &File) -> io::Result<File> {
     if !place.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));

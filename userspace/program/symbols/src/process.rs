@@ -1,14 +1,14 @@
 //! What is known of the traced processes: mappings, and the modules that addresses fell in.
 //!
-//! A snapshot that outlives the process: modules stay open, and mappings that vanish (unload, exec,
-//! exit) are remembered where an address was once seen in them. It never stops, writes or traces a
-//! process; it only reads `/proc`. Limit: a module that is unloaded and replaced by another one at
-//! the same address between two readings of the maps is taken for the old one until
-//! [`Processes::refresh`] is called.
+//! A snapshot that outlives the process: modules stay open, and vanished mappings (unload, exec,
+//! exit) are remembered if an address was seen in them. The process is never stopped, written or
+//! traced; only `/proc` is read. Limit: a module replaced by another one at the same address
+//! between two readings of the maps is taken for the old one until a call of
+//! [`Processes::refresh`].
 //!
-//! What another program has mapped is never taken for what the one from before had: until
-//! [`Processes::exec`] says so, the snapshot stays as it was. Not where the process may not be
-//! inspected, nor for a child that still shares its parent's memory (vfork).
+//! Mappings of a new program are never taken for the old program's: until a call of
+//! [`Processes::exec`] the snapshot stays as before. Exceptions: a process that may not be
+//! inspected, and a child that still shares its parent's memory (vfork).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,9 +32,9 @@ use crate::module::{Module, ModuleFile, Modules};
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// An exec is told within this time.
+/// An exec is noticed within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
-/// So often a process is read that executes one program after the other meanwhile.
+/// Number of readings of a process that execs in between.
 const READINGS_MAX: u32 = 3;
 /// Vanished mappings that are remembered per process.
 const MAX_PAST: usize = 1024;
@@ -52,22 +52,22 @@ impl Processes {
         Self::default()
     }
 
-    /// Knows no process yet. Names and debug information of files are read by a process of its own,
-    /// whose death costs nothing but the names in the file that it read. The thread that first asks
-    /// for a name must outlive all asking.
+    /// Knows no process yet. Names and debug information of files are read by a separate process,
+    /// whose death costs the names of the file being read. The thread of the first question must
+    /// outlive all questions.
     pub fn isolated(settings: Isolation) -> Self {
         let modules = Arc::new(Modules::isolated(Client::new(settings)));
         Self { processes: Arc::default(), modules }
     }
 
-    /// Who reads names, if that is another process.
+    /// The reader of names, if another process.
     pub(crate) fn reader(&self) -> Option<MutexGuard<'_, Client>> {
         Some(self.modules.reader.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes a snapshot of the mappings. What was known under this process id before is forgotten,
-    /// so call it once per process, and make its [`crate::Unwinder`] after it. Fails when the
-    /// process does not exist or may not be inspected.
+    /// Takes a snapshot of the mappings. Earlier knowledge under this process id is forgotten, so
+    /// call it once per process, and make its [`crate::Unwinder`] after it. Fails for a missing
+    /// process, or without the right to inspect it.
     pub fn attach(&self, pid: u32) -> io::Result<()> {
         let process = Process::new(pid, Arc::clone(&self.modules))?;
         self.lock().insert(pid, Arc::new(Mutex::new(process)));
@@ -113,7 +113,7 @@ impl Processes {
         self.process(pid).map_or(0, |process| lock(&process).generation)
     }
 
-    /// Opens the ELF file behind a mapping of the process, executable or not. Open files are
+    /// Opens the ELF file of a mapping of the process, executable or not. Open files are
     /// shared, so asking again is cheap while one handle lives; what was opened while the process
     /// lived is found after its end too.
     pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
@@ -135,7 +135,7 @@ impl Processes {
         Ok(ModuleFile(module))
     }
 
-    /// Number of modules that are open at this moment, over all processes.
+    /// Number of open modules at this moment, over all processes.
     pub fn open_modules(&self) -> usize {
         self.modules.len()
     }
@@ -149,8 +149,8 @@ impl Processes {
         }
     }
 
-    /// Process address of the start of the function around `address`: of its symbol, or, where
-    /// there is none, of its unwind table entry.
+    /// Process address of the start of the function around `address`: of its symbol or, without
+    /// one, of its unwind table entry.
     pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {
         let Code::Module { module, bias } = self.code_at(pid, address) else { return None };
         let inside = address.wrapping_sub(bias);
@@ -198,7 +198,7 @@ pub(crate) fn lock(process: &Mutex<Process>) -> MutexGuard<'_, Process> {
 pub(crate) enum Code {
     /// Process address minus module address is `bias` (wrapping).
     Module { module: Arc<Module>, bias: u64 },
-    /// No file behind it: generated at run time.
+    /// No file: generated at run time.
     Generated,
     /// A file that we cannot read.
     Unreadable(Unknown),
@@ -213,7 +213,7 @@ pub(crate) struct Process {
     mappings: Mappings,
     /// How often they were read.
     readings: u64,
-    /// The memory of the program that they are of.
+    /// The memory of the mappings' program.
     memory: Option<File>,
     /// Since when another one is seen to run.
     another_since: Option<Instant>,
@@ -226,7 +226,7 @@ pub(crate) struct Process {
     pub(crate) perf_map: PerfMap,
     modules: Arc<Modules>,
     next_reading: Instant,
-    /// Changes when an address may mean something else than before.
+    /// Changes when an address may have a new meaning.
     pub(crate) generation: u64,
 }
 
@@ -257,7 +257,7 @@ impl Process {
         for _ in 0..READINGS_MAX {
             // Names of the code that another program generated are not this program's.
             self.perf_map = PerfMap::default();
-            // First, so that what is read is of this program or, which is seen, of a later one.
+            // First, so a reading belongs to this program or, visibly, to a later one.
             self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
             read = self.read_again();
             if read.is_ok() {
@@ -267,9 +267,9 @@ impl Process {
         read
     }
 
-    /// Whether the memory of the program is gone: it has executed another one, or ended. A
-    /// descriptor of it stays with it; what is not mapped is an error while it is there, and
-    /// nothing afterwards (`mem_rw` in fs/proc/base.c).
+    /// Whether the program's memory is gone, by an exec or an exit. A descriptor stays with the
+    /// memory; unmapped addresses are an error while it exists, and empty afterwards (`mem_rw` in
+    /// fs/proc/base.c).
     fn is_another_program(&self) -> bool {
         self.memory.as_ref().is_some_and(|memory| matches!(memory.read_at(&mut [0], 0), Ok(0)))
     }
@@ -336,7 +336,7 @@ impl Process {
         }
     }
 
-    /// The same by the mappings as they were last read.
+    /// The same by the last reading of the mappings.
     pub(crate) fn current_code_at(&mut self, address: u64) -> Option<Code> {
         let mapping = self.mappings.find(address).filter(|mapping| mapping.executable)?;
         let code = match self.seen.get(&mapping.start) {
@@ -389,7 +389,8 @@ fn start_time(pid: u32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
-/// Runtimes map their code through shared memory, to have it writable at one place and executable at another.
+/// Runtimes map their code through shared memory, to have it writable at one place and executable
+/// at another.
 fn is_shared_memory(path: &str) -> bool {
     ["/memfd:", "/dev/zero", "/dev/shm/", "/SYSV"].iter().any(|prefix| path.starts_with(prefix))
 }

@@ -13,7 +13,7 @@ use crate::demangle::parallel_region;
 use crate::elf::Slice;
 use crate::unsplit::section;
 
-/// Entries of one unit that are looked at.
+/// Most entries of one unit to look at.
 const MAX_ENTRIES: usize = 1 << 21;
 /// Units that are looked at.
 const MAX_UNITS: usize = 1 << 16;
@@ -56,7 +56,7 @@ fn last_before(dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>, file: &str, lin
             Some(name.to_string_lossy().into_owned())
         };
         let Some(name) = named(dw::DW_AT_linkage_name).or_else(|| named(dw::DW_AT_name)) else { continue };
-        // Names that begin so are the compiler's own.
+        // Compilers' own names begin so.
         if name.starts_with('.')
             || parallel_region(&name).is_some()
             || best.as_ref().is_some_and(|(best, _)| *best > declared)

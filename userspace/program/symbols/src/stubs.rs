@@ -14,12 +14,12 @@ use object::Endianness;
 use object::elf;
 use object::read::elf::{ElfFile64, Rela, SectionHeader, Sym};
 
-/// Stubs and relocations of one file that are read.
+/// Most stubs and relocations of one file.
 const MAX_STUBS: usize = 1 << 16;
 const MAX_RELOCATIONS: usize = 1 << 20;
 /// Bytes of a stub, where the section does not say.
 const STUB_BYTES: u64 = 16;
-/// A stub that leads to no function of its own.
+/// A stub to no function.
 const RESOLVER: &str = "[.plt]";
 
 /// A stub.
@@ -87,7 +87,7 @@ impl Stubs {
     }
 }
 
-/// What the dynamic relocations put where, and the places of those that lazy binding numbers.
+/// Targets of the dynamic relocations, and the places numbered for lazy binding.
 fn relocations(file: &ElfFile64<'_, Endianness>, bytes: &[u8]) -> (HashMap<u64, Put>, Vec<u64>) {
     let endian = file.endian();
     let (mut words, mut numbers, mut left) = (HashMap::new(), Vec::new(), MAX_RELOCATIONS);

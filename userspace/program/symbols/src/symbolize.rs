@@ -1,7 +1,7 @@
 //! Turns code addresses into source frames.
 //!
 //! blazesym reads lines and inlining from DWARF; names without DWARF come from the ELF symbol
-//! tables, names of generated code from perf maps. A function that none of them names is told by
+//! tables, names of generated code from perf maps. A function that none of them names is named by
 //! its start, from the unwind table. Each address of a file is resolved once, whatever process it
 //! is seen in, and answers stay valid when the process has ended. Limits: zstd-compressed debug
 //! sections are not read; the cache holds every address that was ever asked for.
@@ -29,7 +29,7 @@ use crate::regions::enclosing_function;
 use crate::unwind::CodeAddress;
 
 /// Resolves addresses of all processes. Cannot be sent to another thread (blazesym shares its state
-/// without locks): create it where it is used.
+/// without locks): create it in the using thread.
 pub struct Symbolizer {
     processes: Processes,
     /// By the address of the module, which the entry keeps alive.
@@ -40,10 +40,10 @@ pub struct Symbolizer {
     generated: Arc<ModuleInfo>,
 }
 
-/// What is known of one module's addresses.
+/// Known addresses of one module.
 pub(crate) struct Resolved {
     module: Arc<Module>,
-    /// `None` when there is no DWARF or it cannot be read, and where another process reads it.
+    /// `None` without readable DWARF, or with another reading process.
     dwarf: Option<ElfResolver>,
     frames: HashMap<u64, Rc<[SourceFrame]>>,
 }

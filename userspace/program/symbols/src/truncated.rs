@@ -1,6 +1,6 @@
-//! Files that are cut short while they are mapped: the pages that are gone read as zeros.
+//! Files cut short while mapped: the missing pages read as zeros.
 //!
-//! A read behind the end of a mapped file raises `SIGBUS` (mmap(2)), whose default ends the
+//! A read beyond the end of a mapped file raises `SIGBUS` (mmap(2)), whose default ends the
 //! process. Any user may cut a file of a traced program short while its symbols are read. The
 //! handler puts an empty page in the place of the page that is gone, so the reader finds zeros,
 //! which it must survive like any other bytes of a stranger's file.
@@ -12,17 +12,17 @@ const PAGE_BYTES: usize = 4096;
 
 static PAGES: AtomicU64 = AtomicU64::new(0);
 
-/// Pages that were gone when somebody read them, in this process.
+/// Unreadable pages met in this process.
 pub fn truncated_pages() -> u64 {
     PAGES.load(Ordering::Relaxed)
 }
 
-/// Counts pages that were gone when another process read them for this one.
+/// Counts unreadable pages met by another process for this one.
 pub(crate) fn add_truncated_pages(pages: u64) {
     PAGES.fetch_add(pages, Ordering::Relaxed);
 }
 
-/// From now on, reads behind the end of a mapped file find zeros in all threads of this process.
+/// From now on, reads beyond the end of a mapped file find zeros in all threads of this process.
 pub fn survive_truncation() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
@@ -43,8 +43,8 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, _: *mut libc
     if code == libc::BUS_ADRERR && page != 0 {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the page cannot be read by anybody, so nobody loses what it held; it stays mapped
-        // until its mapping goes.
+        // SAFETY: the page is unreadable, so no content is lost; it stays mapped until its mapping
+        // goes.
         let mapped = unsafe { libc::mmap(page as *mut libc::c_void, PAGE_BYTES, protection, flags, -1, 0) };
         if mapped != libc::MAP_FAILED {
             PAGES.fetch_add(1, Ordering::Relaxed);

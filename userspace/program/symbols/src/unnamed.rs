@@ -1,5 +1,4 @@
-//! What the reader must know of names that are missing because of a file that ended the symboliser
-//! process.
+//! Notices about names missing because of a file that ended the symboliser process.
 
 use std::collections::BTreeMap;
 

@@ -47,7 +47,7 @@ type Entry<'u, 'a> = ConvertUnitEntry<'u, Slice<'a>>;
 /// The debug file of an ELF file that the process sees at `path` below `root`; `None` where nothing
 /// is split, or no part is found.
 pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
-    // Skeletons have one; nearly all other programs need not be looked through.
+    // Only skeletons have one; nearly all other programs need not be searched.
     ElfFile64::<Endianness>::parse(elf).ok()?.section_by_name(".debug_addr")?;
     let skeletons = DwarfSections::load(|id| section(elf, id.name())).ok()?;
     let skeletons = skeletons.borrow(|section| slice(section));
@@ -109,7 +109,7 @@ pub fn unsplit(elf: &[u8], root: &Path, path: &str) -> Option<File> {
     guarded(|| write(&converted(&skeletons, &parts, &types).ok()?))?
 }
 
-/// The bytes of the unit with this id; `None` as well where its types cannot be converted.
+/// The bytes of the unit with this id; `None` also for unconvertible types.
 fn compilation<'a>(file: &Dwarf<Slice<'a>>, id: DwoId) -> Option<&'a [u8]> {
     let mut headers = file.units();
     while let Ok(Some(header)) = headers.next() {
@@ -310,8 +310,8 @@ fn whole_unit<'u, 'a>(unit: &mut Unit<'u, 'a>, root: Entry<'u, 'a>) -> ConvertRe
     entries(unit, root, true)
 }
 
-/// What lies below a root. Type units are left without files: gcc writes tables of them that gimli
-/// takes for damaged.
+/// Entries below a root. Type units are left without files: gcc writes file tables for them that
+/// gimli rejects.
 fn entries<'u, 'a>(unit: &mut Unit<'u, 'a>, mut entry: Entry<'u, 'a>, files: bool) -> ConvertResult<()> {
     while let Some(id) = unit.read_entry(&mut entry)? {
         let id = unit.add_entry(id, &entry);
@@ -331,7 +331,7 @@ fn attributes<'a>(
         let value = match attribute.raw_value() {
             // gimli has no name for it.
             _ if attribute.name() == gimli::DW_AT_GNU_locviews || is_file && !files => continue,
-            // It numbers files anew, but forgets those whose number stands with the abbreviation.
+            // It numbers files anew, but forgets files whose number stands with the abbreviation.
             gimli::AttributeValue::Sdata(file) if is_file => {
                 AttributeValue::FileIndex(unit.convert_file_index(entry.read_unit, file.cast_unsigned())?)
             }
@@ -368,7 +368,7 @@ fn lead(whole: &mut gimli::write::Dwarf, signed: &HashMap<DebugTypeSignature, De
     }
 }
 
-/// An ELF file without a name that has these sections.
+/// An unnamed ELF file with these sections.
 fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
     let mut output = Output::new(BinaryFormat::Elf, Architecture::X86_64, object::Endianness::Little);
     let add = |id: SectionId, bytes: &EndianVec<LittleEndian>| {
@@ -380,7 +380,7 @@ fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
     };
     let Ok(()) = sections.for_each(add);
     let bytes = output.write().ok()?;
-    // SAFETY: a system call with a constant name; the descriptor that it returns is nobody else's.
+    // SAFETY: a system call with a constant name; the returned descriptor has no other owner.
     let mut file = unsafe {
         let fd = libc::memfd_create(c"debug".as_ptr(), libc::MFD_CLOEXEC);
         (fd >= 0).then(|| File::from_raw_fd(fd))?
@@ -389,8 +389,8 @@ fn write(sections: &Sections<EndianVec<LittleEndian>>) -> Option<File> {
     Some(file)
 }
 
-/// All sections of a name, unpacked where they are compressed; empty where there is none, or one
-/// that claims to be too large.
+/// All sections of a name, decompressed; empty for an absent section, or one with too large a
+/// claim.
 pub(crate) fn section<'a>(elf: &'a [u8], name: &str) -> Result<Cow<'a, [u8]>, gimli::Error> {
     let find = || {
         let file = ElfFile64::<Endianness>::parse(elf).ok()?;

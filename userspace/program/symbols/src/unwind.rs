@@ -4,8 +4,8 @@
 //! assembly), through signal frames. A cut stack says why. Nothing is read from the process: a
 //! frame above the copied slice is a cut.
 //!
-//! Where there is no unwind information, the interrupted function may be a leaf without a frame:
-//! then its return address is on top of the stack, and a call in front of it proves that.
+//! Without unwind information the interrupted function may be a leaf without a frame: its return
+//! address is then on top of the stack, proved by a call in front of it.
 //!
 //! Known error: code without unwind information *and* without frame pointers that has pushed
 //! something, entered from code with frame pointers, loses its direct caller; the walk goes on one
@@ -24,7 +24,7 @@ use crate::process::{Code, Process, Processes, lock};
 pub const MAX_FRAMES: usize = 512;
 /// Rules that an unwinder remembers before it starts afresh (about 3 MB).
 const MAX_RULES: usize = 1 << 16;
-/// Frames whose registers are told.
+/// Frames whose registers are returned.
 const MAX_RESTORED: usize = 64;
 /// A frame pointer this far above rsp is taken to point into the same stack (the default limit of a
 /// main thread).
@@ -64,7 +64,7 @@ impl StackSlice<'_> {
 pub enum CodeAddress {
     /// The instruction that was interrupted.
     Exact(u64),
-    /// The instruction behind a call: the call itself is what lines and unwind rules are asked for.
+    /// The instruction after a call: the call itself is what lines and unwind rules are asked for.
     Return(u64),
 }
 
@@ -131,12 +131,12 @@ pub struct RegisterFile {
 }
 
 impl RegisterFile {
-    /// All of them.
+    /// All registers.
     pub fn whole(values: [u64; 16]) -> Self {
         Self { values, known: u16::MAX }
     }
 
-    /// One register; `None` where it is not known or no general one.
+    /// One register; `None` if unknown or not general.
     pub fn get(&self, register: u16) -> Option<u64> {
         let is_known = register < 16 && self.known >> register & 1 != 0;
         self.values.get(usize::from(register)).copied().filter(|_| is_known)
@@ -150,21 +150,20 @@ impl RegisterFile {
     }
 }
 
-/// A frame of a call stack with what its variables' places are told from.
+/// A frame of a call stack with what its variables' places follow from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StackFrame {
     /// Where the frame's function stands.
     pub at: CodeAddress,
-    /// Its stack pointer there: the frame's lowest byte.
+    /// Its stack pointer: the frame's lowest byte.
     pub sp: u64,
     /// rbp there.
     pub bp: u64,
-    /// Canonical frame address: the first byte behind the frame and its return address. `None` for
-    /// the frame where the walk ended, and for one that a signal interrupted it from (its end is
-    /// not known).
+    /// Canonical frame address: the first byte after the frame and its return address. `None` for
+    /// the last frame of the walk, and for a frame interrupted by a signal (its end is unknown).
     pub cfa: Option<u64>,
-    /// What else is known of its registers: all of the innermost frame's, of callers those that
-    /// the functions in between had to keep ([`Unwinder::restore`]).
+    /// Further known registers: all of the innermost frame's; of callers those preserved by the
+    /// functions in between ([`Unwinder::restore`]).
     pub registers: RegisterFile,
 }
 
@@ -217,8 +216,8 @@ impl Unwinder {
     ) -> Option<CutReason> {
         let first = out.len();
         self.walk(registers, stack, &mut |at, registers| {
-            // What a signal interrupted lies behind the context that the kernel stored, not behind
-            // this frame.
+            // Data of a signal's interrupted code lies above the context stored by the kernel, not
+            // above this frame.
             if out.len() > first
                 && let CodeAddress::Return(_) = at
                 && let Some(inner) = out.last_mut()
@@ -230,8 +229,8 @@ impl Unwinder {
         })
     }
 
-    /// Tells the registers of frames that were just unwound from those of the innermost one. What
-    /// a function did not keep for its caller stays unknown, as does all behind a signal.
+    /// Computes the registers of the last unwound frames from those of the innermost one. Registers
+    /// not preserved for the caller stay unknown, as do all beyond a signal.
     pub fn restore(&mut self, innermost: RegisterFile, stack: &StackSlice<'_>, frames: &mut [StackFrame]) {
         let process = Arc::clone(&self.process);
         let mut process = lock(&process);
@@ -412,8 +411,8 @@ fn check_grows(rsp: u64, cfa: u64) -> Result<(), CutReason> {
     if cfa > rsp { Ok(()) } else { Err(CutReason::BadUnwindInfo) }
 }
 
-/// `mov $15, %rax` (or eax), `syscall`: the code that glibc, musl and Go have behind signal
-/// handlers. Debuggers know it by these bytes, too; not all of them come with unwind tables.
+/// `mov $15, %rax` (or eax), `syscall`: the code of glibc, musl and Go after signal handlers.
+/// Debuggers know these bytes, too; the code often lacks unwind tables.
 fn is_signal_return(module: &Module, address: u64) -> bool {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     const MOVES: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0], &[0xb8, 15, 0, 0, 0]];
@@ -429,7 +428,7 @@ fn is_signal_return(module: &Module, address: u64) -> bool {
 /// The caller's registers if what is on top of the stack is a return address.
 fn caller_of_leaf(process: &mut Process, registers: &Registers, stack: &StackSlice<'_>) -> Option<Registers> {
     let rip = stack.read(registers.rsp).ok()?;
-    // Most often this is no code address at all: not worth reading the mappings again.
+    // Most often this is no code address at all: no reason to read the mappings again.
     let code = process.current_code_at(rip.wrapping_sub(1));
     follows_call(code, rip)?.then(|| Registers { rip, rsp: registers.rsp.wrapping_add(8), ..*registers })
 }

@@ -24,7 +24,7 @@ fn side(profile: &Profile) -> Input {
     Input { files: vec!["half".to_owned()], reports: vec![json::report(profile, &Findings::of(profile))] }
 }
 
-/// Parts of two profiles, compared one by one.
+/// Parts of two profiles, compared in pairs.
 fn found(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
     let parts: usize = arguments.next().ok_or("how many parts?")?.parse()?;
     let mut random = fastrand::Rng::with_seed(2);

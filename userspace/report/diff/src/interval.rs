@@ -14,7 +14,7 @@
 pub const Z: f64 = 1.959_964;
 /// Two-sided 90 %: what two one-sided tests at 5 % compare.
 const Z90: f64 = 1.644_854;
-/// Rows may be called changed though they are not: so large a share of those that are called so.
+/// Permitted share of false ones among the rows called changed.
 pub const FALSE_DISCOVERIES: f64 = 0.05;
 
 /// A value with the limits of its 95 % interval.
@@ -26,7 +26,7 @@ pub struct Value {
     pub low: f64,
     /// Upper limit.
     pub high: f64,
-    /// Observations behind the value; `None` where it is counted.
+    /// Observations of the value; `None` for a counted value.
     pub n: Option<u64>,
 }
 
@@ -123,7 +123,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of two sides that do not depend on each other.
+    /// Of two independent sides.
     pub fn of(base: Value, new: Value) -> Self {
         let value = new.value - base.value;
         Self {
@@ -138,7 +138,7 @@ impl Difference {
         (self.high - self.low) / 2.0
     }
 
-    /// Chance of such a difference, or a larger one, where nothing changed.
+    /// Chance of this difference, or a larger one, without a change.
     pub fn p_value(&self) -> f64 {
         let towards = if self.value > 0.0 { self.value - self.low } else { self.high - self.value };
         if self.value == 0.0 {

@@ -7,8 +7,8 @@
 //! twenty may be false (Benjamini & Hochberg; rows of the whole run and rows of parts are two families). A
 //! difference that two one-sided tests find within the margin is *unchanged*. All else is *inconclusive*.
 //!
-//! Sources of error: those of the intervals; with one profile a side nothing is known of what
-//! differs from run to run, and the comparison says so.
+//! Sources of error: those of the intervals. With one profile a side, differences between runs are
+//! unknown, and the comparison says so.
 //!
 //! Not here: files, exit status.
 
@@ -36,7 +36,7 @@ use side::Side;
 
 /// Parts with a smaller share of their quantity on both sides have no row.
 const MATTERS: f64 = 0.01;
-/// Rows of parts, and of parts that one side has.
+/// Rows of parts, and of parts of one side only.
 const ROWS: usize = 100;
 const LONE: usize = 20;
 /// One-sided 80 % of the normal distribution: the power of "would be seen".
@@ -72,9 +72,9 @@ pub enum Unfit {
         condition: String,
         /// The quantity.
         quantity: String,
-        /// What there is.
+        /// The existing item.
         known: String,
-        /// Which side lacks it.
+        /// The side without it.
         is_base: bool,
     },
     /// Nothing is known of both sides.
@@ -88,7 +88,7 @@ pub enum Unfit {
 /// Compares two sides.
 ///
 /// # Errors
-/// Sides that have nothing in common, or lack what a condition asks for.
+/// Sides without anything in common, or without a quantity of a condition.
 pub fn compare(base: &Input, new: &Input, options: &Options) -> Result<Diff, Unfit> {
     let read = |input: &Input| -> Vec<Side> { input.reports.iter().map(Side::of).collect() };
     let new_sides = read(new);
@@ -212,7 +212,7 @@ fn conditions(
     asked.iter().map(of).collect()
 }
 
-/// Parts that both sides have, and those that only one has.
+/// Common parts, and parts of one side only.
 fn parts(base: &[Side], new: &[Side], run: &[Pending]) -> (Vec<Pending>, Vec<Lone>, Vec<Lone>) {
     let names = |sides: &[Side]| -> BTreeSet<Part> {
         sides.iter().flat_map(|side| side.parts.keys().cloned()).collect()
@@ -256,7 +256,7 @@ fn parts(base: &[Side], new: &[Side], run: &[Pending]) -> (Vec<Pending>, Vec<Lon
                         lone = Some((share, row, is_base));
                     }
                 }
-                // A part without a quantity on one side has none of it there.
+                // A part without a quantity on one side has 0 of it there.
                 (one, other) => {
                     let (base, new) = (one.unwrap_or_default(), other.unwrap_or_default());
                     pending.push(Pending { part: Some(part.clone()), quantity, base, new });
@@ -323,7 +323,7 @@ fn judged(pending: Vec<Pending>, margin: f64, length: f64) -> Vec<Row> {
     pending.into_iter().zip(differences).zip(p_values.into_iter().zip(certain)).map(row).collect()
 }
 
-/// Rows that are certain come first, the largest changes before others.
+/// Certain rows come first, the largest changes before others.
 fn weight(row: &Row) -> f64 {
     let certain = matches!(row.verdict, Verdict::Improved | Verdict::Regressed);
     let change = row.difference.value.real().unwrap_or(0.0).abs();
@@ -353,7 +353,7 @@ fn notices(base: &Input, new: &Input) -> Vec<String> {
 /// How large a change would be seen.
 fn power(diff: &Diff) -> Option<String> {
     let of = |name: &str| diff.rows.iter().find(|row| row.part.is_none() && row.quantity == name);
-    // A share of next to nothing says nothing.
+    // A share of next to nothing carries no information.
     let has_base = |row: &&Row| row.base.real().is_some_and(|base| base >= 1.0) && row.seen.is_some();
     let row = ["misses:LLC", "misses:L2", "misses:L1"].into_iter().filter_map(of).find(has_base)?;
     let seen = row.seen.as_ref()?;

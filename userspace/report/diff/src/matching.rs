@@ -1,7 +1,8 @@
-//! Which part of the base is which of the new side: renamed texts, lines that moved within their function.
+//! Correspondence of parts between base and new side: renamed texts, lines moved within their
+//! function.
 //!
-//! A line that only one side has is taken for the line that moved to the same rank among those of its
-//! function, where both sides have as many of these. Other lines stay apart.
+//! A line of one side only is taken as the moved line of the same rank among those of its function,
+//! if both sides have equally many. Other lines stay apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -10,7 +11,7 @@ use crate::quantity::{At, Part};
 use crate::side::Side;
 
 /// `s/old/new/`: replaces a text in names of functions, files and objects of the base. The first character
-/// behind the `s` separates; texts are plain, without patterns.
+/// after the `s` separates; texts are plain, without patterns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
     old: String,
@@ -73,7 +74,7 @@ pub fn follow(base: Side, new: &Side) -> Side {
     moved(base, &|part| part.renamed(&str::to_owned, &line))
 }
 
-/// Parts that become one are added up.
+/// Merged parts are added up.
 fn moved(side: Side, of: &dyn Fn(&Part) -> Part) -> Side {
     let mut parts: BTreeMap<Part, crate::side::Values> = BTreeMap::new();
     for (part, values) in side.parts {

@@ -1,7 +1,7 @@
 //! A comparison as text, a page of HTML, Markdown, JUnit's XML, SARIF and annotations of GitHub.
 //!
-//! JSON is the value itself (`locality_report::json::page`). Rows of the whole run are all printed; of parts
-//! those that are certain, then the largest, [`PARTS`] in all.
+//! JSON is the value itself (`locality_report::json::page`). All rows of the whole run are printed;
+//! of parts the certain ones, then the largest, [`PARTS`] in all.
 
 mod html;
 mod junit;
@@ -19,7 +19,7 @@ pub use html::html;
 pub use junit::junit;
 pub use sarif::sarif;
 
-/// Rows of parts, and of parts that only one side has.
+/// Rows of parts, and of parts of one side only.
 const PARTS: usize = 15;
 const LONE: usize = 5;
 
@@ -33,7 +33,7 @@ pub fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Text within an element: none of it is markup. `instead`: what takes the place of other characters.
+/// Text within an element, without markup. `instead`: replacement of other characters.
 fn markup(text: &str, instead: impl Fn(char) -> Option<&'static str>) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -189,7 +189,7 @@ fn text_into(diff: &Diff, page: &mut String) -> std::fmt::Result {
     writeln!(page, "{}", diff.verdict)
 }
 
-/// Text that a table of Markdown shows as it is.
+/// Text for a table of Markdown, shown literally.
 fn cell(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

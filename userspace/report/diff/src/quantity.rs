@@ -1,4 +1,4 @@
-//! What is compared: quantities and the parts of a run that they are about.
+//! Compared quantities, and the parts of a run.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// The same with the name `LLC` for the last level, which may go by its number.
+    /// The same with the name `LLC` for the last level, also if given by number.
     #[must_use]
     pub fn last_as_named(&self, last: Option<u8>) -> Self {
         let name = |level: &String| match last {
@@ -46,7 +46,7 @@ impl Quantity {
         }
     }
 
-    /// What its numbers are counted in.
+    /// Unit of its numbers.
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Misses(_) => "per 1,000 accesses",
@@ -118,9 +118,9 @@ impl At {
 pub enum Part {
     /// A data object by name and type.
     Object(String, String),
-    /// A function by name and file: what its own lines load.
+    /// A function by name and file: loads of its own lines.
     Function(At),
-    /// A line of code: what it loads.
+    /// A line of code: its loads.
     Line(At),
     /// A pair of use and reuse.
     Pair(At, At),
@@ -146,7 +146,7 @@ impl Part {
         }
     }
 
-    /// Its line of source, where it has one.
+    /// Its line of source, if it has one.
     pub fn at(&self) -> Option<&At> {
         match self {
             Self::Object(..) => None,

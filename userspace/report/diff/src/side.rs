@@ -28,7 +28,7 @@ const LINE: f64 = 64.0;
 /// The quantities of a part, or of the whole run.
 pub type Values = BTreeMap<Quantity, Value>;
 
-/// What is compared of one report.
+/// Compared quantities of one report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Side {
     /// Of the whole run.
@@ -183,7 +183,7 @@ fn ratio(point: &Point) -> Option<Value> {
     value(point.ratio, point.ci95_sampling.or(point.ci95))
 }
 
-/// A number with its interval; one without is counted.
+/// A number with its interval; without an interval it is counted.
 fn value(of: Number, ci95: Option<Interval>) -> Option<Value> {
     // Sums that cancel leave a trace of themselves.
     let value = of.finite().map(|value| if value.abs() < ROUNDING { 0.0 } else { value })?;

@@ -3,7 +3,7 @@
 //! Format: "Callgrind Format Specification", version 1 (valgrind's manual, cl-format): positions
 //! are lines, names are given once and then by number, costs end with the last that is not 0. A
 //! `calls=` line is followed by the inclusive cost of these calls. Limits: jumps to a function
-//! (tail calls) stand as one call, however many they were; addresses are not told, so there is no
+//! (tail calls) stand as one call, however many they were; addresses are left out, so there is no
 //! view of machine code; control characters in names are printed as `?`.
 
 use std::{
@@ -16,7 +16,7 @@ use locality_report::schema::{
     costs::{Call, Costs, Line, UNKNOWN},
 };
 
-/// What else the file says.
+/// Further contents of the file.
 #[derive(Debug, Clone)]
 pub struct Header {
     /// Process of the command.
@@ -25,7 +25,7 @@ pub struct Header {
     pub command: String,
     /// How the command ended.
     pub ended_by: String,
-    /// What else was simulated and how, one `Name: value` each, behind what the table says of it.
+    /// Further lines `Name: value` about the simulation, after the table's own.
     pub described: Vec<String>,
 }
 
@@ -86,7 +86,7 @@ enum Row<'a> {
 struct Writer<'a> {
     costs: &'a Costs,
     to: &'a mut String,
-    /// Those whose names were written.
+    /// Entries with written names.
     files: HashSet<u32>,
     functions: HashSet<u32>,
     modules: Vec<&'a str>,
@@ -131,7 +131,7 @@ impl<'a> Writer<'a> {
         writeln!(self.to, "fl={file}")?;
         let name = self.name(number);
         writeln!(self.to, "fn={name}")?;
-        // Those of its own file come first; the costs of a line before the calls from it.
+        // Entries of its own file come first; the costs of a line before the calls from it.
         let mut rows: Vec<Row<'_>> = lines.iter().map(Row::Line).chain(calls.iter().map(Row::Call)).collect();
         let key = |row: &Row<'_>| match row {
             Row::Line(row) => (row.file != function.file, row.file, row.line, false),

@@ -1,9 +1,8 @@
 //! Costs by function, line and call, with names: what the callgrind file is written from and the
 //! report's tables are sums of.
 //!
-//! One column an event; which events there are is decided where the table is made. A function is
-//! what the symbol table calls one; a line of it may lie in another file, where calls were inlined.
-//! Not here: printing.
+//! One column an event; the table's maker chooses the events. A function is a symbol; a line of it
+//! may lie in another file, after inlining. Not here: printing.
 
 use std::collections::HashMap;
 
@@ -52,7 +51,7 @@ impl Builder {
         number
     }
 
-    /// Adds what a line cost by itself.
+    /// Adds the self cost of a line.
     pub fn line(&mut self, function: u32, (file, line): Place, costs: &[u64]) {
         add(&mut self.costs.total, costs);
         let rows = &mut self.costs.lines;

@@ -16,7 +16,7 @@ use crate::Unfit;
 /// Files by name.
 ///
 /// # Errors
-/// A table that cannot be written, which would be a mistake of this module.
+/// A table that cannot be written, by a mistake of this module.
 pub fn of(report: &Report) -> Result<Vec<(String, Vec<u8>)>, Unfit> {
     let tables = [
         ("pairs.csv", pairs(report)),

@@ -23,7 +23,7 @@ struct Reuse {
     name: StringHandle,
     /// Of the use, of the reuse, the object, the thread of the reuse.
     texts: [StringHandle; 4],
-    /// CPU milliseconds between, accesses between where they were counted.
+    /// CPU milliseconds between, accesses between if counted.
     numbers: [f64; 2],
 }
 
@@ -111,7 +111,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A thread that the profile lacks is its first one.
+    /// A thread missing in the profile becomes its first one.
     fn thread(&self, id: ThreadId) -> Option<ThreadHandle> {
         self.threads.get(id.0 as usize).or(self.threads.first()).copied()
     }

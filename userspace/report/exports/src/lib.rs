@@ -1,7 +1,7 @@
 //! Profiles in the formats of other programs: values in, bytes out.
 //!
-//! `table` has call paths with their costs, `live` and `exact` make the table, and there is one module for
-//! each format. Formats with several metrics hold all of them, the chosen one first or selected.
+//! `table` has call paths with their costs, `live` and `exact` make the table, and each format has
+//! a module. Formats with several metrics contain all of them, the chosen one first or selected.
 //!
 //! Not here: files, and the choice of a profile (`locality-bpf`).
 
@@ -90,7 +90,7 @@ impl fmt::Display for Metric {
 pub enum End {
     /// That of the use.
     Use,
-    /// That of the reuse, where a cache has lost the data.
+    /// Place of the reuse, after a cache has lost the data.
     #[default]
     Reuse,
 }
@@ -100,7 +100,7 @@ pub enum End {
 pub struct Options {
     /// The format.
     pub to: Format,
-    /// The metric; `None`: far reuses where there are any, else CPU time or the first that there is.
+    /// The metric; `None`: far reuses if any, else CPU time or the first available.
     pub metric: Option<Metric>,
     /// The call path of a pair.
     pub end: End,

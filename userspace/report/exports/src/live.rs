@@ -1,4 +1,4 @@
-//! Call paths of a live profile with all metrics that it has.
+//! Call paths of a live profile with all its metrics.
 //!
 //! Totals are those of the report (locality-report/2): `cpu` is `run.cpu_s`, `accesses` is that times
 //! `windows.accesses_per_ns`, `far` is the sum of the weights of far pairs in millionths, `misses` and
@@ -42,7 +42,7 @@ pub fn frame(profile: &Profile, id: FrameId) -> Frame {
     }
 }
 
-/// The name of an object, where one is known.
+/// The name of an object, if known.
 pub fn object_name(profile: &Profile, object: Option<ObjectId>) -> Option<&str> {
     let object = profile.objects.get(object?.0 as usize)?;
     (object.kind != ObjectKind::Unknown).then_some(object.name.as_str())

@@ -124,7 +124,7 @@ fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     out
 }
 
-/// Places of call paths: a frame with those that were inlined into it, innermost first.
+/// Places of call paths: a frame with its inlined ones, innermost first.
 #[derive(Default)]
 struct Locations {
     all: Vec<Vec<u32>>,

@@ -10,13 +10,13 @@ use crate::{Metric, Unfit};
 pub struct Frame {
     /// The function, or the module and address where no symbol table names one.
     pub name: String,
-    /// Source file; empty where it is not known.
+    /// Source file; empty if unknown.
     pub file: String,
-    /// Line in the file; 0 where it is not known.
+    /// Line in the file; 0 if unknown.
     pub line: u32,
-    /// File that the code comes from; empty where there is none.
+    /// File of the code; empty without one.
     pub module: String,
-    /// Address in the module; 0 where it is not known.
+    /// Address in the module; 0 if unknown.
     pub address: u64,
     /// Whether the compiler inlined the function into that of the next outer frame.
     pub inlined: bool,
@@ -142,7 +142,7 @@ impl<K: Eq + Hash> Default for Builder<K> {
 }
 
 impl<K: Eq + Hash> Builder<K> {
-    /// A further column. Where the total is given, costs are scaled such that they add up to it.
+    /// A further column. With a given total, costs are scaled to add up to it.
     pub fn column(&mut self, metric: Metric, unit: &'static str, total: Option<f64>) -> usize {
         self.table.columns.push(Column { metric, unit, total: 0 });
         self.totals.push(total);
@@ -177,7 +177,7 @@ impl<K: Eq + Hash> Builder<K> {
         }
     }
 
-    /// The table. Each column is rounded such that its sum is the rounded sum.
+    /// The table. Rounding preserves the rounded sum of each column.
     pub fn finish(self) -> Table {
         let Self { mut table, rows, order, totals, .. } = self;
         let columns = table.columns.len();

@@ -17,9 +17,9 @@ use crate::schema::{
     place::Caller,
 };
 
-/// Callers told of a line.
+/// Callers reported of a line.
 const DEPTH: usize = 16;
-/// Objects told with a line.
+/// Objects reported with a line.
 const OBJECTS: usize = 4;
 
 /// What is printed of.
@@ -101,7 +101,8 @@ impl Json<'_> {
         }
     }
 
-    /// What is loaded below a call path: its callers, innermost first, and why outer ones are missing.
+    /// Loads below a call path: its callers, innermost first, and the reason for missing outer
+    /// ones.
     fn context(&self, context: Option<ContextId>, loaded: &Loaded) -> LoadingContext {
         let frames = context.map_or(&[][..], |context| self.contexts.frames(context));
         let cut = context.map_or(Some(NO_PATH), |context| self.contexts.cut(context));

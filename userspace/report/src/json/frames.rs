@@ -43,7 +43,7 @@ impl<'a> Frames<'a> {
         Some(Arc::clone(made))
     }
 
-    /// A frame without its address, and with a name where no symbol table has one.
+    /// A frame without its address, named if a symbol table has a name.
     pub fn caller(&self, id: FrameId) -> Option<Arc<Caller>> {
         let frame = self.profile.frames.get(id.0 as usize)?;
         let made = self.callers.get(id.0 as usize)?.get_or_init(|| {

@@ -6,7 +6,7 @@ use locality_model::{Group, Profile};
 use crate::estimates::estimate;
 use crate::schema::groups as schema;
 
-/// Digits of a container's id that its name has, as runtimes print them.
+/// Digits of a container's id in its name, as printed by runtimes.
 const SHORT_ID: usize = 12;
 
 pub(super) fn groups(profile: &Profile, groups: &Groups) -> schema::Groups {

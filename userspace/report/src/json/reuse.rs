@@ -66,7 +66,7 @@ fn cross_check(of: &CrossCheck) -> schema::CrossCheck {
     }
 }
 
-/// Windows: how many, what they held, why they ended, and where the rate comes from.
+/// Windows: number, content, ends, and the sources of the rate.
 pub(super) fn windows(profile: &Profile, windowed: &Windowed) -> Windows {
     let seen = |share: &Estimate| (share.n > 0).then(|| estimate(share));
     Windows {

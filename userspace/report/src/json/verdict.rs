@@ -1,7 +1,7 @@
 //! The verdict: how many of a thousand touches of lines miss each cache of the machine, and a grade.
 //!
 //! Source: the miss ratios of `locality_estimate::reuse` at 64 bytes (fully associative LRU, Mattson et al.
-//! 1970). Sources of error: theirs, and the distribution assumed here. The bootstrap draws behind an
+//! 1970). Sources of error: theirs, and the distribution assumed here. The bootstrap draws of an
 //! interval are not part of the findings. A draw is therefore taken from two half normal distributions
 //! around the value, whose 2.5 % and 97.5 % points are the interval's ends, cut off at zero. All caches
 //! share one draw: what makes one miss ratio too high makes the others too high.

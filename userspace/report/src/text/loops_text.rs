@@ -1,4 +1,4 @@
-//! The table of loops: what each takes, what limits it, and what its instructions access.
+//! The table of loops: time, limit, and the accesses of the instructions.
 
 use locality_units::print::{count, percent};
 

@@ -1,4 +1,4 @@
-//! The default report: one screen with what ran, the verdict, what to do, where, and how sure that is.
+//! The default report: one screen with the run, the verdict, advice, places, and the precision.
 //!
 //! At most [`LINES`] lines at 100 columns, unless `--top` asks for rows. Printed from a report's
 //! values alone, so a stored report prints as a live one. Every part may be missing: profiles of
@@ -39,7 +39,7 @@ const MOST_COLUMNS: usize = 160;
 /// Fewer columns leave no room for intervals, more leave room for types and objects.
 const INTERVALS_FROM: usize = 80;
 const TYPES_FROM: usize = 121;
-/// Column of the text behind a label.
+/// Column of the text after a label.
 const LABELLED: usize = 12;
 
 /// What the reader has.
@@ -53,7 +53,7 @@ pub struct Options {
     pub style: Style,
     /// Rows of each table; `None` for as many as fit on a screen.
     pub top: Option<usize>,
-    /// The profile, as a shell takes it; `None` where there is none.
+    /// The profile, quoted for a shell; `None` without one.
     pub file: Option<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct Options {
 struct Rows {
     /// Lines of evidence of an advice.
     evidence: usize,
-    /// Lines of what stands in its way.
+    /// Lines of the obstacles.
     in_the_way: usize,
     groups: usize,
     objects: usize,
@@ -205,7 +205,7 @@ impl Screen<'_> {
         self.columns >= TYPES_FROM
     }
 
-    /// A share with its interval, or with half of its width.
+    /// A share with its interval, or with half of the width.
     fn share(&self, of: Option<Between>) -> String {
         of.map_or(String::new(), |of| of.share(self.is_narrow()))
     }
@@ -219,7 +219,7 @@ impl Screen<'_> {
         Line::painted(Paint::Bold, text)
     }
 
-    /// A label and text that continues under itself.
+    /// A label and text, continued below the text.
     fn labelled(&self, label: &str, text: &str, paint: Paint) -> Vec<Line> {
         let wrapped = wrap(text, self.columns - LABELLED).into_iter().enumerate();
         let line = |(index, text): (usize, String)| match index {
@@ -393,7 +393,7 @@ impl Screen<'_> {
         lines.unwrap_or_default()
     }
 
-    /// Both curves side by side, or one where the other is not known.
+    /// Both curves side by side, or one if the other is unknown.
     fn curves(&self) -> Vec<Line> {
         const GAP: usize = 3;
         let half = (self.columns - GAP) / 2;

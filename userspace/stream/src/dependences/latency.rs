@@ -4,8 +4,8 @@ use iced_x86::{Mnemonic, OpKind, Register};
 
 use super::Dependences;
 
-/// Kinds of work that processors take the same time for. Accesses to memory come on top, but for
-/// the two kinds that do nothing else.
+/// Kinds of work with equal latency. Memory accesses come on top, except for the two kinds of pure
+/// accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum LatencyClass {
     /// None: no-operations, hints, results that are constant whatever the operands are.
@@ -55,7 +55,7 @@ pub enum LatencyClass {
     Call,
     /// Returns.
     Return,
-    /// System calls and instructions that wait for all before.
+    /// System calls, and instructions that wait for all earlier ones.
     System,
 }
 

@@ -2,20 +2,21 @@
 
 use crate::{Candidate, Kind, View, gain::Fix};
 
-/// The same of a loop that vector instructions would shorten.
+/// The same for a loop that vector instructions would shorten.
 const MOSTLY_COMPUTES: f64 = 1.6;
 /// Bytes of the vector registers that every x86-64 processor has.
 const VECTOR: u32 = 16;
-/// Least part of its lanes that vectorised code makes use of.
+/// Least used part of the lanes of vectorised code.
 const EFFICIENCY: f64 = 0.6;
-/// Cycles of code without a branch, at most, in those of the same code with a branch that is foreseen.
+/// Greatest ratio of the cycles of code without a branch to those of the code with a foreseen
+/// branch.
 const BRANCHLESS: f64 = 2.0;
 /// What a vectorised sum saves besides.
 const LANES: f64 = 2.0;
 /// Elements from one to the next, at most, that vector instructions can pick out.
 const INTERLEAVED: i64 = 4;
 
-/// A loop whose time is at most so many times its core does not wait for memory.
+/// A loop up to this multiple of its core does not wait for memory.
 const COMPUTES: f64 = 1.25;
 /// Least saving of the removed limit.
 const SAVES: f64 = 1.1;

@@ -8,10 +8,10 @@ use crate::{
     gain::{CHAINS, Fix, Pattern},
 };
 
-/// Waiting that prefetching can take away: the loop takes so much longer than its lines would together.
+/// Stalls that prefetching can remove: the loop takes this multiple of its overlapped lines.
 const WORTH: f64 = 1.3;
 
-/// Addresses from an index array: the next ones are known, so their lines can be asked for ahead.
+/// Addresses from an index array: the next ones are known, so prefetches can run ahead.
 pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let (_, cycles) = of.speed?;
@@ -58,7 +58,7 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     /// Least size of the object, and new pages of an execution.
     const LARGE: f64 = (32 << 20) as f64;
     const PAGES: f64 = 0.5;
-    /// The loop takes so much longer than its core and its lines.
+    /// The loop takes this multiple of its core cycles and line costs.
     const BEYOND: f64 = 1.15;
     /// Part of the waiting beyond the lines that remains: huge pages have walks too, if few.
     const REMAINS: f64 = 0.2;

@@ -25,13 +25,13 @@ fn bytes_of(view: &View<'_>, access: &Access) -> Option<f64> {
     Some(view.profile.objects.get(object.0 as usize)?.bytes? as f64)
 }
 
-/// Misses where a share of the lines is left, and data of so many bytes now is smaller by the same
-/// share: what then fits a cache misses it no more.
+/// Misses with a share of the lines left, and data smaller by the same share: data within a cache's
+/// size never misses there.
 fn shrunk(view: &View<'_>, access: &Access, share: f64) -> Misses {
     let mut misses = lines(access).map(|lines| lines * share);
     if let Some(bytes) = bytes_of(view, access) {
         let (before, after) = (holds(view, bytes), holds(view, bytes * share));
-        // The cache that holds all is asked once; before that it was asked each time.
+        // The cache with room for all is asked once, in place of each time.
         (after..before).for_each(|at| {
             if let Some(misses) = misses.get_mut(at) {
                 *misses = 0.0
@@ -78,7 +78,7 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     let heaviest =
         at.iter().max_by(|a, b| cost(view, &of.accesses[**a]).total_cmp(&cost(view, &of.accesses[**b])))?;
     let access = &of.accesses[*heaviest];
-    // Other loops that use the same object's other members hold the split apart.
+    // Other members of the same object, used by other loops, prevent the split.
     let elsewhere = others(view, number, access);
     let kind = if parts.len() <= 2 && !elsewhere.is_empty() { Kind::Soa } else { Kind::Split };
     let record = access.object.and_then(|(_, field)| view.profile.fields.get(field?.0 as usize)?.record);
@@ -119,7 +119,7 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Other loops that use the same object.
+/// Other loops with the same object.
 fn others(view: &View<'_>, number: usize, access: &Access) -> Vec<String> {
     let Some((object, _)) = access.object else { return Vec::new() };
     let uses = |of: &Loop| {

@@ -16,9 +16,9 @@ use crate::{
 const FAR: i64 = 64;
 /// Stands for a step that is not known.
 const UNKNOWN: i64 = 1 << 20;
-/// What is left of the costs of lines where interchange is better than nothing.
+/// Remaining part of the costs of lines, from which interchange counts as an improvement.
 const BETTER: f64 = 0.7;
-/// Iterations in which a tiled loop uses what it has loaded, before it goes on.
+/// Iterations of a tiled loop over its loaded data.
 const TILE: f64 = 16.0;
 
 /// Whether an access walks across lines inside the loop, and along a line from run to run.
@@ -28,13 +28,13 @@ fn is_across(access: &Access) -> bool {
         && outer.is_some_and(|step| step.saturating_abs() < FAR)
 }
 
-/// Changes of all accesses by the step that they have from run to run, and the costs of all lines then.
+/// The accesses' changes of step from run to run, and the new costs of all lines.
 fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     let (mut changes, mut after) = (Vec::new(), 0.0);
     for (number, access) in of.accesses.iter().enumerate() {
         let (inner, outer) = (stride(access), access.outer_stride);
-        // A place that the loop comes back to stays one, and a random one too. Of a row whose step
-        // from run to run no window shows, each run is far from the next.
+        // A revisited place stays one, and a random place too. Where no window shows a row's step
+        // from run to run, each run is far from the next.
         if inner.is_none_or(|step| step == 0) {
             after += cost(view, access);
             continue;
@@ -155,8 +155,8 @@ pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Interchange of an array's dimensions: the loop walks along lines, but in short runs that begin far from
-/// each other, and hardware foresees none of them.
+/// Interchange of an array's dimensions: the loop walks along lines, but in short runs far from
+/// each other, unpredictable for hardware prefetchers.
 pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let changes: Vec<Change> = of
@@ -169,7 +169,7 @@ pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of_change = |change: &Change| of.accesses.get(change.access);
     let access =
         changes.iter().filter_map(of_change).max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
-    // Of one array: each has its own dimensions.
+    // Of one array: arrays have their own dimensions.
     let changes: Vec<Change> = changes
         .into_iter()
         .filter(|change| of_change(change).is_some_and(|other| other.object == access.object))
@@ -250,7 +250,7 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
         let (own, all) =
             far.fold((0, 0), |(own, all), far| (own + u32::from(far.from == access.ip), all + 1));
         let seen = access.outer_stride == Some(0) && access.outer_windows >= SEEN;
-        // Watches see the same instruction come back to its data, and a run walks through much of it.
+        // Watches show the instruction's return to its data, after a walk through much of the data.
         let is_long = bytes_of_run(of, access).is_none_or(|bytes| bytes >= view.caches[0] / 2.0);
         let watched = access.outer_stride.is_none() && own >= 3 && own * 2 > all;
         regular && is_long && (seen || watched) && access.kind != AccessKind::Store
@@ -295,7 +295,7 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Bytes that one run of the loop walks through.
+/// Bytes walked by one run of the loop.
 fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
     let trips = of.trips.0? as f64;
     Some(trips * access.per_iteration * stride(access)?.unsigned_abs() as f64)
@@ -304,7 +304,7 @@ fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
 /// Padding: the lines of a run come again in the next, and a cache has room for them, but not in
 /// the few sets that they fall on.
 pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
-    /// The loop takes so much longer than its core and the lines that windows show as new.
+    /// The loop takes this multiple of its core and of the new lines in windows.
     const WORTH: f64 = 1.2;
     let of = view.loops.get(number)?;
     let trips = of.trips.0?;
@@ -334,7 +334,7 @@ pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
     ));
     Some(Candidate {
         kind: Kind::Pad,
-        // What windows show as new is all that is left to load.
+        // Only new lines in windows remain to be loaded.
         fixes: vec![Fix::only(number, unchanged(of), 0.0)],
         title: format!(
             "Make the rows of {} {} bytes long in place of {step} (at {} in {}): its columns use {used} \

@@ -1,4 +1,4 @@
-//! Passes over the same data that one pass could make: fusion.
+//! Fusion: several passes over the same data, replaced by one.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
 
 /// Far reuses between two loops that make a pair.
 const FEWEST: u32 = 3;
-/// Instructions of an iteration that count and jump: two loops in one have them once.
+/// Counting and jumping instructions of an iteration: two fused loops have them once.
 const COUNTING: f64 = 3.0;
 /// Least part of the core that is left of a loop.
 const LEAST_LEFT: f64 = 0.25;
@@ -45,7 +45,7 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
     rows(found).into_iter().map(|row| together(view, row)).collect()
 }
 
-/// A loop that reads again, far later, what another one touched.
+/// A loop that reads data of another loop again, far later.
 struct Pair {
     from: usize,
     to: usize,
@@ -57,7 +57,8 @@ struct Pair {
     evidence: String,
 }
 
-/// Pairs of which one begins where the other ends make a row; no loop is in two rows.
+/// Pairs with a common loop, the end of one and the start of the other, make a row; no loop is in
+/// two rows.
 fn rows(mut pairs: Vec<Pair>) -> Vec<Vec<Pair>> {
     pairs.sort_by(|a, b| b.concerned.total_cmp(&a.concerned));
     let mut rows: Vec<Vec<Pair>> = Vec::new();
@@ -135,15 +136,14 @@ fn merged(fixes: impl Iterator<Item = Fix>) -> Vec<Fix> {
     merged
 }
 
-/// Part of the core that is left where some instructions of an iteration go; a chain stays as long as
-/// it is.
+/// Remaining part of the core after the removal of instructions; a chain retains its length.
 fn core_without(of: &Loop, gone: f64) -> (f64, f64) {
     let is_chain = of.bound_by.as_ref().is_some_and(|(bound, _)| bound.ends_with("_chain"));
     let left = (1.0 - gone / of.instructions.max(1.0)).clamp(LEAST_LEFT, 1.0);
     if is_chain { (1.0, 1.0) } else { (left, 1.0) }
 }
 
-/// Whether the program comes to one loop before the other, as the code of their common caller stands.
+/// Whether the program reaches one loop before the other, by the code order in their common caller.
 fn comes_first(view: &View<'_>, one: &Loop, other: &Loop) -> bool {
     let addresses = |of: &Loop| -> Vec<(u64, Option<String>)> {
         let stack = view.profile.stacks.get(of.stack.0 as usize);
@@ -196,7 +196,7 @@ fn pair(
         view.at(from),
         view.at(to)
     );
-    // What only these two loops touch need not be stored at all.
+    // Data of these two loops alone need not be stored at all.
     let passed_on = passed_on(view, (from, to), second, &changes);
     let loads = changes.iter().filter_map(|change| second.accesses.get(change.access));
     let loaded: f64 =
@@ -207,8 +207,8 @@ fn pair(
     Some(Pair { from, to, concerned, fixes, object: access.object, name, evidence })
 }
 
-/// Whether the second loop reads at other places what the first stores: sums, counts, neighbours by
-/// index. All of the first loop must then be done before.
+/// Whether the second loop reads the first loop's stores at other places: sums, counts, neighbours
+/// by index. The first loop must then finish before.
 fn needs_whole(first: &Loop, second: &Loop) -> bool {
     let stores = first.accesses.iter().filter(|access| access.kind == AccessKind::Store);
     let mut pairs = stores.flat_map(|store| {
@@ -224,8 +224,8 @@ fn needs_whole(first: &Loop, second: &Loop) -> bool {
     })
 }
 
-/// Stores of the first loop whose values only the second loop reads, or that the second loop replaces:
-/// they are gone where a value is passed on in a register.
+/// Stores of the first loop whose values only the second loop reads or overwrites: a value passed
+/// in a register needs none of them.
 fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes: &[Change]) -> Option<Fix> {
     let first = view.loops.get(from)?;
     let read: Vec<_> = changes

@@ -1,9 +1,9 @@
-//! Lines that several threads touch, one of them storing: false sharing where each thread has words
+//! Lines touched by several threads, stored by at least one: false sharing if each thread has words
 //! of its own.
 //!
-//! Windows of different threads show which words of a line their loops touch again and again.
-//! Sources of error: threads that touch a line at different times of the trace do not take the line
-//! from each other; words that no window shows.
+//! Windows of different threads show the words of a line that each thread's loop touches
+//! repeatedly. Sources of error: threads that touch a line at different times of the trace do not
+//! contend for the line; words outside all windows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,22 +16,22 @@ use crate::{Candidate, Kind, View, gain::Fix};
 const FEWEST: u32 = 2;
 /// Executions of an access in a window from which the access comes back to its word.
 const OFTEN: u64 = 8;
-/// Waiting that sharing can take away: the loop takes so much longer than its core and its lines.
+/// Stalls that sharing can explain: the loop takes this multiple of its core cycles and line costs.
 const WORTH: f64 = 1.1;
 
-/// What one thread does with a line.
+/// One thread's accesses to a line.
 #[derive(Default)]
 struct Touches {
     words: BTreeSet<u64>,
     stores: bool,
     windows: u32,
-    /// Loops in which that happens.
+    /// Loops with these accesses.
     loops: BTreeSet<usize>,
     /// Instructions that touch.
     ips: BTreeSet<u64>,
 }
 
-/// Changes to all lines that threads take from each other, one for each group of loops.
+/// Changes to all lines contended by threads, one for each group of loops.
 pub(super) fn false_sharing(view: &View<'_>) -> Vec<Candidate> {
     let numbers: BTreeMap<u64, usize> = view
         .loops
@@ -90,7 +90,7 @@ fn candidate(
     };
     let (heaviest, of) = waiting().next()?;
     let access = of.accesses.iter().find(|access| ips.contains(&access.ip))?;
-    // What is left is what the lines of the loops cost without other threads.
+    // The rest is the cost of the loops' lines without other threads.
     let fixes = waiting().map(|(number, of)| Fix::only(number, unchanged(of), 0.0));
     let name = |id: &u32| {
         let thread = view.profile.threads.get(*id as usize)?;

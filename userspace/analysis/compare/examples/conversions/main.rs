@@ -17,7 +17,7 @@ use locality_mrc::{
     shen,
 };
 
-/// A method and how it converts one thread's phases.
+/// A method, applied to one thread's phases.
 type Method = (&'static str, fn(&[Phase]) -> Distances);
 
 const METHODS: [Method; 5] = [
@@ -31,7 +31,7 @@ const METHODS: [Method; 5] = [
     }),
 ];
 
-/// What one conversion of one program came to.
+/// Result of one conversion of one program.
 struct Score {
     program: String,
     alike: Similarity,

@@ -8,7 +8,7 @@ use locality_mrc::{
 };
 use serde_json::Value;
 
-/// What a run was like at one granularity.
+/// A run at one granularity.
 pub struct Run {
     /// Of each thread of each program, in order of time.
     pub streams: Vec<Vec<Phase>>,

@@ -1,4 +1,4 @@
-//! Small programs as generators of their accesses, each with the place in the code that makes it.
+//! Small programs as generators of accesses, each with the accessing place in the code.
 
 /// Receives accesses: place, address, size. Says whether it wants more.
 pub type Out<'a> = &'a mut dyn FnMut(u8, u64, u64) -> bool;
@@ -35,7 +35,7 @@ fn rng() -> fastrand::Rng {
     fastrand::Rng::with_seed(0x10CA)
 }
 
-/// One access; ends the kernel when there are enough.
+/// One access; ends the kernel after enough accesses.
 macro_rules! touch {
     ($out:expr, $place:expr, $address:expr, $size:expr) => {
         $out($place, $address, $size).then_some(())?
@@ -297,7 +297,7 @@ fn interpreter(out: Out) -> Option<()> {
     }
 }
 
-/// Writes a log that nobody reads, beside a small table.
+/// Writes an unread log, beside a small table.
 fn log(out: Out) -> Option<()> {
     let mut random = rng();
     let mut end = 0_u64;

@@ -22,7 +22,7 @@ pub struct Recipe {
     pub uses: u32,
     /// Uses lie this far from the stop at most (and within the first half of the window).
     pub spread: u64,
-    /// What registers that are free at the stop are used for, besides one for one use.
+    /// Use of registers that are free at the stop, besides one for one use.
     pub fill: Fill,
     pub policy: Policy,
     /// Without windows: the use lies up to so many accesses beyond the stop.
@@ -42,7 +42,7 @@ pub enum Fill {
     Nothing,
     /// Further open uses of the window.
     Uses,
-    /// Other words of the use's line, where that is open.
+    /// Other words of the use's line, if the line is open.
     Words,
     /// Uses at every other stop, words at the rest.
     Both,
@@ -173,7 +173,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Offers the watches of one use, its own word last, so that it is the newest.
+    /// Offers the watches of one use, its own word last, to make it the newest.
     #[expect(clippy::too_many_arguments, reason = "one call site each, all of them facts of one stop")]
     fn offer(
         &mut self,
@@ -273,7 +273,7 @@ impl Simulation<'_> {
         self.profile
     }
 
-    /// Whose window is how long; dealt in turn, so that all lengths are spread over the run.
+    /// Lengths of windows, dealt in turn to spread all lengths over the run.
     fn length(&self, number: usize) -> Option<u64> {
         let all: u32 = self.recipe.windows.iter().map(|window| window.1).sum();
         let mut turn = (number * 7919) as u32 % all.max(1);

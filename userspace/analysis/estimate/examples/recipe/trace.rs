@@ -32,7 +32,7 @@ pub struct Level {
     pub touches: u64,
 }
 
-/// What is true of a trace at one granule.
+/// The truth about a trace at one granule.
 pub struct Truth {
     pub time: Distances,
     pub stack: Distances,
@@ -117,7 +117,7 @@ impl Trace {
         self.start.last().copied().unwrap_or(0.0) + 1.0
     }
 
-    /// First access that begins at that moment or later.
+    /// First access that begins at this moment or later.
     pub fn at(&self, ns: f64) -> usize {
         self.start.partition_point(|start| *start < ns)
     }

@@ -1,29 +1,29 @@
-//! Lines that are watched in part: when one was touched first, if the words that nobody watched count too.
+//! Lines watched in part: the time of their first touch, unwatched words included.
 //!
-//! Of a line the use's own word is watched, its neighbours, and one of the others, drawn at random.
-//! What touches own or neighbours is always seen. A visit of u words touches the drawn one with the
-//! chance u / 8, and misses all watched near ones with the chance that u of 8 words do. If visits
-//! come independently of each other, the first that misses the near words comes after the first
-//! chance over the second of the drawn word's time, on average: that holds of each line, however
-//! often it is visited, and so of any mixture of busy and idle ones.
+//! Of a line the use's own word is watched, its neighbours, and another word, drawn at random.
+//! Touches of the own word and its neighbours are always observed. A visit of u words touches the
+//! drawn one with chance u / 8, and misses all near watched words with the chance for u of 8 words.
+//! If visits are independent, the first visit that misses the near words comes after the quotient
+//! of the first chance and the second, times the drawn word's time, on average. This holds for each
+//! line at any frequency of visits, hence for every mixture of busy and idle lines.
 //!
-//! Both chances are means over the first touches of lines that windows show at the same line of
-//! code ([`locality_model::Load`]), of those that may miss the near words.
+//! Both chances are means over the first touches of lines in windows at the same line of code
+//! ([`locality_model::Load`]), of those that may miss the near words.
 //!
-//! Not so where touches depend on each other: a sweep touches all words of a line within a small
-//! part of the distance, and a walk by columns one after the other at equal distances, the
-//! neighbour first. There nothing is hidden, and the first watched word's distance is the line's.
-//! Touches that are independent look so by chance: of two words of one line that are touched
-//! equally often the second's time is below r of the first's with the chance r / (1 + r), whatever
-//! the rate. So the lines that are used at one line of code and touched next by another one are
-//! looked at together. What share e of them is bound to look so follows from how many do and how
-//! many would by chance, c of them each; of those that do, e / (e + (1 - e) c) hide nothing.
+//! Dependent touches are different: a sweep touches all words of a line within a small part of the
+//! distance, and a walk by columns touches them one after the other at equal distances, the
+//! neighbour first. Then nothing is hidden, and the first watched word's distance is the line's.
+//! Independent touches look so by chance: of two words of one line with equal frequency, the
+//! second's time is below r times the first's with chance r / (1 + r), at any rate. So lines used
+//! at one line of code and touched next by another are examined together. The share e of lines
+//! bound to look so follows from the number that do and the number expected by chance, c each. Of
+//! the lines that do, the part e / (e + (1 - e) c) hides nothing.
 //!
-//! Sources of error: which of the lines that look so are bound to is not known, only how many;
-//! walks by every second word, whose lines are told too near, or by so few columns that a line's
-//! words come far apart in the next round too; the others may have favourites, and those that the
-//! window shows touched before the use are never drawn; a drawn word that was given up untouched
-//! says nothing, so that distances beyond the next sample are the own word's.
+//! Sources of error: only the number of lines bound to look so is known, not which; walks by every
+//! second word, whose lines are estimated too near, or by so few columns that a line's words come
+//! far apart in the next round too; favourites among the unwatched words, and words touched before
+//! the use in the window, which are never drawn; a drawn word given up untouched, which is no
+//! evidence, so distances beyond the next sample are the own word's.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ const TELLING: f64 = 0.9;
 /// many lines used at one and touched next at another stands what the program's are like.
 const FEWEST: usize = 3;
 
-/// How many words of a line are touched by what comes to it, by the line of code where that begins.
+/// Words of a line touched by a visit, by the line of code at which the visit begins.
 pub(super) struct Visits {
     at: BTreeMap<FrameId, Vec<f64>>,
     all: Vec<f64>,
@@ -55,7 +55,7 @@ pub(super) struct Line {
     pub own: u64,
     /// The watched words' numbers and ends, in accesses.
     pub watched: Vec<(u64, Exit)>,
-    /// Accesses behind the use in which the window shows no touch.
+    /// Accesses after the use in which the window shows no touch.
     pub open: u64,
     /// How exactly ends are known, in accesses.
     pub resolution: f64,
@@ -65,19 +65,19 @@ pub(super) struct Line {
 pub(super) struct Part {
     /// What was seen.
     pub line: Line,
-    /// Of each of the watched words: all that its watch saw, the context of the reuse, the watch's row.
+    /// Of each watched word: the watch's observation, the context of the reuse, the watch's row.
     pub ends: Vec<(Followed, Option<ContextId>, u32)>,
 }
 
-/// What a drawn word that was touched tells of the others.
+/// Evidence of a touched drawn word about the unwatched ones.
 struct Look {
     /// Distance to the first touch of one of them.
     at: u64,
-    /// Which of the watched words it is.
+    /// Index of the watched word.
     drawn: usize,
-    /// It looks as if a sweep or a walk touched it.
+    /// The touch looks like that of a sweep or a walk.
     is_bound: bool,
-    /// How often it would look so if touches were independent of each other.
+    /// Frequency of that look with independent touches.
     by_chance: f64,
 }
 
@@ -116,8 +116,8 @@ impl Tally {
     }
 }
 
-/// Ends lines sooner where words that nobody watched were touched before those that were; each of
-/// the parts with the index of its subject.
+/// Ends lines sooner if unwatched words were touched before the watched ones; each part has the
+/// index of its subject.
 pub(super) fn reveal(
     profile: &Profile,
     contexts: &Contexts,
@@ -151,8 +151,8 @@ pub(super) fn reveal(
 /// Lines of code of a use and of what touched the drawn word.
 type Pair = (Option<FrameId>, Option<FrameId>);
 
-/// Which of the lines hide something, each with the lines of code where it is used and where the
-/// drawn word was touched.
+/// Lines with hidden touches, each with the lines of code of its use and of the touch of its drawn
+/// word.
 fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> {
     let (mut all, mut at) = (Tally::default(), BTreeMap::<_, Tally>::new());
     for (frame, look) in looks.clone() {
@@ -164,10 +164,10 @@ fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> 
         if !look.is_bound {
             return true;
         }
-        // By the others: the line itself looks so.
+        // By the remaining words: the line itself looks so.
         let others = |of: Tally| of.without(Tally::of(look));
         let share = others(at.get(&frame).copied().unwrap_or_default()).share(others(all).share(0.0));
-        // That many of them, one after the other.
+        // Their number, one after the other.
         bound += share / (share + (1.0 - share) * look.by_chance).max(f64::MIN_POSITIVE);
         let hides = bound < 0.5;
         bound -= f64::from(u8::from(!hides));
@@ -193,8 +193,8 @@ impl Visits {
         visits
     }
 
-    /// The chance that a visit touches a given word over that of one that misses all `near` words,
-    /// 1 at most; of visits that may miss them.
+    /// Chance that a visit touches a given word, over the chance that it misses all `near` words, 1
+    /// at most; for visits that may miss them.
     fn share(&self, frame: Option<FrameId>, near: usize) -> f64 {
         let own = frame.and_then(|frame| self.at.get(&frame)).filter(|visits| visits.len() >= FEWEST);
         let (mut touched, mut missed) = (0.0, 0.0);
@@ -208,8 +208,8 @@ impl Visits {
         if touched < missed { touched / missed } else { 1.0 }
     }
 
-    /// What the drawn word tells; `None` where it was not touched, or so near that all would look
-    /// like a sweep ([`TELLING`]). `frame` tells of a watched word the line of code that ended it.
+    /// Evidence of the drawn word; `None` without a touch, or so near that every touch would look
+    /// like a sweep ([`TELLING`]). `frame` gives the line of code that ended a watched word.
     fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
@@ -222,7 +222,7 @@ impl Visits {
         let mut is_bound = false;
         let mut together = Vec::new();
         for (number, exit) in near {
-            // One that was given up at about that time may have been touched with it.
+            // A watch given up at about that time may have been touched with it.
             let sweep = about(at as f64, line.resolution);
             let walk = about(at as f64 / word.abs_diff(line.own) as f64, line.resolution);
             let walk = Some(walk).filter(|_| is_on_the_way(number));
@@ -243,11 +243,11 @@ struct Together {
     walk: Option<(f64, f64)>,
 }
 
-/// The chance that one of the near words is touched then, where all words are touched independently
-/// of each other, equally often, and the drawn one `behind` accesses after `open`.
+/// Chance of a touch of a near word by then, if all words are touched independently and equally
+/// often, and the drawn one `behind` accesses after `open`.
 fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
-    // How often is known by that one touch: the rate times its time is exponential, here by as many
-    // places of it.
+    // The rate follows from this one touch: rate × time is exponential, here in a number of
+    // quantiles.
     const RATES: u32 = 16;
     let missed = |place: u32| -> f64 {
         let rate = -((f64::from(place) + 0.5) / f64::from(RATES)).ln() / behind.max(1.0);
@@ -263,7 +263,7 @@ fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
     1.0 - (0..RATES).map(missed).sum::<f64>() / f64::from(RATES)
 }
 
-/// The times that one visit's touch may have besides one at `at`.
+/// Possible times of one visit's touch besides one at `at`.
 fn about(at: f64, resolution: f64) -> (f64, f64) {
     ((at - resolution) / (1.0 + TOGETHER), at * (1.0 + TOGETHER) + resolution)
 }

@@ -1,12 +1,12 @@
-//! What each single use is expected to do: the share of it that is reused beyond a distance, or never.
+//! Expected fate of each single use: the share reused beyond a distance, or never.
 //!
-//! The same redistribution as [`Study::estimate`] with [`super::Estimator::KaplanMeier`] makes,
-//! told apart by use: what a window showed stays where it was seen, the rest follows the curve of
-//! its context from the window's end on. Summed over all uses it is the weight that the estimate
-//! has beyond the distance, so shares by any grouping of uses are shares of the same whole.
+//! The redistribution of [`Study::estimate`] with [`super::Estimator::KaplanMeier`], separated by
+//! use: observations of a window stay at their place, the rest follows the curve of its context
+//! from the window's end on. The sum over all uses is the estimate's weight beyond the distance, so
+//! shares by any grouping of uses refer to one whole.
 //!
-//! Sources of error: those of module `survival`; uses of one context differ in nothing but what
-//! their windows showed.
+//! Sources of error: those of module `kaplan_meier`; uses of one context differ only in their
+//! windows.
 
 use super::{BootstrapReplicate, Study};
 use crate::kaplan_meier::bin;
@@ -51,9 +51,8 @@ impl Left {
 }
 
 impl Study<'_> {
-    /// By subject, one after the other, and by limit: its weight that is reused at the limit's bin
-    /// or beyond, or never. `limits[limit][stretch]` are bins that are equally likely; a stretch
-    /// without any gives 0.
+    /// By subject, consecutively, and by limit: its weight reused at the limit's bin or beyond, or
+    /// never. `limits[limit][stretch]` are equally likely bins; a stretch without bins gives 0.
     pub fn beyond(&self, draw: BootstrapReplicate<'_>, limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
         let (curves, _) = self.curves(draw);
         let left: Vec<Left> = (0..self.groups).map(|group| Left::of(curves.hazards(group))).collect();

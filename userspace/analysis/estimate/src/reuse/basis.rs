@@ -1,4 +1,4 @@
-//! How many samples stand behind what is known at a distance, and how wide an interval must be for so few.
+//! How many samples support what is known at a distance, and how wide an interval must be for so few.
 
 use crate::censored_uses::Subject;
 use crate::interval_estimate::wilson;
@@ -12,10 +12,10 @@ const CONVERSION: f64 = 0.004;
 /// The same of the share of a bin of stack distances, whose edges many reuses may lie at, as far as
 /// a share is a difference of two miss ratios: with it intervals hold the truth in .93 of the bins
 /// of 19 kernels and in .97 of those of 15 programs, in .88 and .90 with that of a miss ratio
-/// (docs/accuracy.md).
+/// (docs/journal/2026-11.md).
 const OF_BINS: f64 = 0.012;
 
-/// Samples behind an estimate.
+/// Samples that an estimate rests on.
 #[derive(Debug, Default)]
 pub(super) struct Basis {
     /// Samples with uses in a window.
@@ -24,7 +24,7 @@ pub(super) struct Basis {
     open: f64,
     /// Distance up to which half of the uses in windows were seen.
     reach: u64,
-    /// Watches: how far they saw (any distance, where reused), and the weight that each stands for.
+    /// Watches: observed distance (any, if reused), and the weight of each.
     watches: Vec<(u64, f64)>,
 }
 
@@ -63,8 +63,8 @@ impl Basis {
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
     }
 
-    /// Wilson's interval for a share that lies at a distance and beyond: of all samples where
-    /// windows reach, else of the watches, for what windows leave open.
+    /// Wilson's interval for a share at a distance and beyond: of all samples within the reach of
+    /// windows, else of the watches, for the part that windows leave open.
     pub fn interval(&self, share: f64, distance: f64) -> (f64, f64) {
         let share = share.clamp(0.0, 1.0);
         let all = wilson(share, self.windows.max(self.watched(0.0)));

@@ -1,9 +1,9 @@
-//! Reuses so near to a bin's edge that they may belong to the next one.
+//! Reuses near a bin's edge, which may belong to the next bin.
 //!
-//! A distance that was measured is known to a few percent: counts miss what a loop does between its
-//! rounds, clocks contain what a stop left cold. Where a program has one distance only, and that
-//! lies at an edge, two bins are not told apart, however many samples there are. What windows show
-//! is exact.
+//! A measured distance is known to a few percent: counts miss the work between a loop's rounds,
+//! clocks contain the effect of caches left cold by a stop. If a program has one distance only, and
+//! at an edge, two bins are not distinguished by any number of samples. Distances in windows are
+//! exact.
 
 use super::log2;
 
@@ -13,14 +13,14 @@ const NEAR: f64 = 0.03;
 /// Shares of all reuses, by log2 bin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Edges {
-    /// What may belong to another bin, and what of others may belong to this one.
+    /// Weight that may belong to another bin, and weight of others that may belong here.
     moves: Vec<[f64; 2]>,
     /// What lies near the lower edge of each.
     near: Vec<f64>,
 }
 
 impl Edges {
-    /// Of shares at distances; what lies near an edge that `is_exact` is known to lie there.
+    /// Of shares at distances; distances marked `is_exact` stay in their bin.
     pub fn of(shares: impl Iterator<Item = (u64, f64)>, is_exact: impl Fn(u64) -> bool) -> Self {
         let mut edges = Self::default();
         for (distance, share) in
@@ -55,17 +55,17 @@ impl Edges {
         }
     }
 
-    /// What may leave a bin, and what may come to it.
+    /// Weight that may leave a bin, and weight that may enter.
     pub fn moves(&self, bin: usize) -> [f64; 2] {
         self.moves.get(bin).copied().unwrap_or_default()
     }
 
-    /// Bins that anything may come to or leave end before this one.
+    /// Bins with such exchanges end before this one.
     pub fn end(&self) -> usize {
         self.moves.len()
     }
 
-    /// Edges with at least such a share of the reuses near them, and that share.
+    /// Edges with at least this share of the reuses near them, and the share.
     pub fn blurred(&self, least: f64) -> Vec<(u64, f64)> {
         let edges = self.near.iter().enumerate().filter(|(_, share)| **share >= least);
         edges.map(|(bin, share)| (super::bounds(bin).0, *share)).collect()

@@ -8,12 +8,12 @@ use super::{Costs, Loaded};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// What the model is worth beyond what draws know, which have other fill times (`fills`): a share s
+/// The model's own error beyond what draws know, which have other fill times (`fills`): a share s
 /// is wrong by this times √(s(1 − s)), as a standard deviation, in the first level; and in larger
-/// ones, which windows do not fill. Against exact runs (`cargo xtask bench accuracy`,
-/// docs/cache-use.md) intervals held the truth in 81 of 90 cases of the first level and 61 of 64 of
-/// the second; with .1 and .15 in 81 and 59. Four earlier sets of traces, whose draws had one fill
-/// time, had with .1 for both 274 of 315 and 161 of 205.
+/// ones, which windows do not fill. Against exact runs (`cargo xtask bench accuracy`;
+/// docs/journal/2026-11-cache-use.md) intervals contained the truth in 81 of 90 cases of the first level
+/// and 61 of 64 of the second; with .1 and .15 in 81 and 59. Four earlier sets of traces, whose draws
+/// had one fill time, had with .1 for both 274 of 315 and 161 of 205.
 const MODEL: [f64; 2] = [0.15, 0.2];
 /// Of shares nearer to 0 or 1 the model knows no more.
 const NEAREST: f64 = 0.02;
@@ -55,7 +55,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// All that is known of one sum.
+    /// All knowledge of one sum.
     pub fn loaded(&self, of: &dyn Fn(&Sums) -> Cost) -> Loaded {
         Loaded {
             costs: self.costs(of),
@@ -66,7 +66,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// What it costs.
+    /// Its cost.
     pub fn costs(&self, of: &dyn Fn(&Sums) -> Cost) -> Costs {
         Costs {
             lines: self.amount(of, |cost| cost.lines),
@@ -75,12 +75,12 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Its share in all bytes lost.
+    /// Share in all bytes lost.
     pub fn share_of_loss(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         self.share(of, self.lost)
     }
 
-    /// Half of the interval: the root mean square distance of the draws, so that their bias counts too.
+    /// Half of the interval: the root mean square distance of the draws, to include their bias.
     fn half(&self, value: f64, of: impl Fn(&Sums) -> f64) -> f64 {
         let drawn = self.draws.iter().map(of).filter(|drawn| drawn.is_finite());
         let (n, sum) = drawn.fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
@@ -112,7 +112,7 @@ impl<'a> Spread<'a> {
         let (low, high) = wilson(value, part.effective);
         let seen = of(self.seen);
         let (own, unsure, whole) = ((part.of)(&seen), (part.unsure)(&seen), (part.of)(&self.seen.whole));
-        // What is not sure may be as wrong for this row as it is right for the others.
+        // Uncertain parts may be wrong for this row and right for the others.
         let with = |own: f64, others: f64| if own + others > 0.0 { own / (own + others) } else { value };
         let rest = whole - own;
         let (least, most) = (with(own - unsure, rest), with(own + unsure, rest));
@@ -124,7 +124,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The share of what a sum loses in all bytes loaded.
+    /// Share of a sum's loss in all bytes loaded.
     pub fn of_traffic(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let share = |lost: f64, lines: f64| if lines > 0.0 { lost / (lines * LINE) } else { 0.0 };
         let seen = of(self.seen);
@@ -134,8 +134,8 @@ impl<'a> Spread<'a> {
         Estimate { value, low: (value - half).max(0.0), high: (value + half).min(1.0), n: seen.n }
     }
 
-    /// Bytes used of a line; one more sample's, of which nothing or all is used, would be within
-    /// the interval.
+    /// Bytes used of a line; one more sample, with no or all bytes used, would be within the
+    /// interval.
     fn used(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let used = |cost: Cost| LINE - cost.lost / cost.lines;
         let seen = of(self.seen);

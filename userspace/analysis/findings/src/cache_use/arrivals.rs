@@ -1,29 +1,30 @@
-//! Which accesses load their line: those that come after more of other data than the cache holds.
+//! Accesses that load their line: those after more accesses to other data than the cache has room
+//! for.
 //!
-//! A window tells it where it shows the touch before. Of a first touch it shows that the line was
-//! not touched in the i accesses before. That it was not touched in the T accesses either that fill
-//! the cache is known from reuses, read backwards: those that arrive at the same place of the code
-//! say how long lines were left alone before it. With A(i), the weight of reuses that arrive at a
-//! place after more than i accesses and in a stretch of the run whose T is more than i, F(i), that
-//! of those of them that span the T accesses of their stretch, and N, that of its touches of lines
-//! never touched before,
+//! A window decides where it shows the touch before. For a first touch it shows no touch in the i
+//! accesses before. Whether the line was idle for the T accesses that fill the cache follows from
+//! reuses, read backwards: reuses arriving at the same place of the code show how long lines are
+//! idle before the place. Let A(i) be the weight of reuses that arrive at a place after more than i
+//! accesses, in a stretch of the run with T above i. Let F(i) be the weight of those among them
+//! that span the T accesses of their stretch, and N the weight of the place's touches of lines
+//! never touched before.
 //!
-//! A place is told apart by the kind of memory that it touches there too (heap, stack, mapped, …):
-//! of a line that two places touch one after the other reuses arrive at the second one as well, and
-//! if that touches other lines first, it would take those for the lines of both.
+//! Places are separated by the kind of memory too (heap, stack, mapped, …). If two places touch a
+//! line one after the other, reuses arrive at the second one as well. If the second place touches
+//! other lines first, it would take those arrivals for lines of both.
 //!
 //! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) where i < T, else 1.
 //!
-//! Loads of lines and far reuses of their words are held against each other ([`Gaps::words`]), so
-//! both are far by the T of their stretch: in a program that uses just what a cache holds it is a
-//! million accesses in one and no number at all in the next.
+//! Loads of lines and far reuses of their words are compared ([`Gaps::words`]), so the T of the
+//! stretch decides for both. In a program that just fits a cache, T is a million accesses in one
+//! stretch and infinite in the next.
 //!
 //! N is what the place has more of first touches than its arrivals explain; all places together
 //! have as much as is never reused, because each line that is left for good was met for the first
 //! time, in a long run as many here as there.
 //!
-//! Sources of error: places with few arrivals take over the ratio of all ([`PRIOR`] arrivals'
-//! worth); in a phase of its own a place has the ratio of the whole run. A word that is reused late
+//! Sources of error: places with few arrivals take over the ratio of all (as much as [`PRIOR`]
+//! arrivals); in a phase of its own a place has the ratio of the whole run. A word that is reused late
 //! was not evicted if others of its line were used again and again meanwhile: words used of a line
 //! are too many then, and its loss too low.
 
@@ -33,7 +34,7 @@ use locality_mrc::scale;
 
 use super::line_lifetimes;
 
-/// Reuses' worth of the common ratio in that of a place.
+/// Weight, in reuses, of the common ratio in that of a place.
 const PRIOR: f64 = 2.0;
 
 /// A reuse that arrives at a place.
@@ -41,9 +42,9 @@ const PRIOR: f64 = 2.0;
 pub(super) struct Arrival {
     /// Accesses since the touch before.
     pub distance: u64,
-    /// Sample of the use, by which it is drawn.
+    /// Sample of the use, the unit of draws.
     pub sample: u32,
-    /// Touches of lines that it stands for.
+    /// Touches of lines represented by the reuse.
     pub weight: f64,
 }
 
@@ -75,7 +76,7 @@ impl Arrivals {
         Drawn::of(self.0.iter().map(weighed).collect())
     }
 
-    /// Weight of those that span an eviction of their line, as [`Self::drawn`].
+    /// Weight of reuses that span an eviction of their line, as [`Self::drawn`].
     pub fn far(&self, times: impl Fn(u32) -> f64, fill: impl Fn(u32) -> u64) -> f64 {
         let far = self.0.iter().filter(|arrival| arrival.distance >= fill(arrival.sample));
         far.map(|arrival| arrival.weight * times(arrival.sample)).sum()
@@ -86,11 +87,10 @@ impl Arrivals {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Weighed {
     distance: u64,
-    /// Accesses for which it is open whether the line was evicted: until it is touched or was left
-    /// alone for so long.
+    /// Accesses with the eviction of the line undecided: until the next touch, or for this long.
     open: u64,
     weight: f64,
-    /// Weight that spans an eviction of its line.
+    /// Weight that spans an eviction of the line.
     far: f64,
 }
 
@@ -99,7 +99,7 @@ struct Weighed {
 pub(super) struct Drawn {
     /// By how long they are open.
     arrivals: Vec<Weighed>,
-    /// Weight from each arrival on, and what of it is far.
+    /// Weight from each arrival on, and its far part.
     from: Vec<[f64; 2]>,
 }
 
@@ -113,13 +113,13 @@ impl Drawn {
         Self { arrivals, from }
     }
 
-    /// Weight of those that are open for more than so many accesses, and what of it is far.
+    /// Weight of reuses undecided for more than so many accesses, and its far part.
     fn beyond(&self, already: u64) -> [f64; 2] {
         let at = self.arrivals.partition_point(|arrival| arrival.open <= already);
         self.from.get(at).copied().unwrap_or_default()
     }
 
-    /// What windows should have shown of them as first touches.
+    /// First touches that windows should have shown of them.
     fn expected(&self, reach: &Reach) -> f64 {
         self.arrivals.iter().map(|arrival| arrival.weight * reach.share(arrival.distance)).sum()
     }
@@ -153,14 +153,14 @@ impl Reach {
     }
 }
 
-/// Gives arrivals to the place that touches the line first. A reuse of a line is seen at those of
-/// its words that are watched; if others of them are touched just before, it arrives at the wrong
-/// line of code. Windows see all words: where they show fewer first touches than arrivals explain,
-/// what is missing goes to those places of the same function (`groups`) where they show more. In
-/// all so much more stays unexplained as is `never` reused, for [`new_data`].
+/// Gives arrivals to the place that touches the line first. A reuse of a line is observed at its
+/// watched words. If other words are touched just before, the reuse arrives at the wrong line of
+/// code. Windows see all words. Where they show fewer first touches than arrivals explain, the rest
+/// goes to places of the same function (`groups`) with more. In all, as much stays unexplained as
+/// is `never` reused, for [`new_data`].
 pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], reach: &Reach, never: f64) {
     let expected: Vec<f64> = places.iter().map(|place| place.expected(reach)).collect();
-    // By function, first touches that are missing and those that are too many.
+    // By function, missing and surplus first touches.
     let mut sums: BTreeMap<usize, [f64; 2]> = BTreeMap::new();
     for ((shown, expected), group) in shown.iter().zip(&expected).zip(groups) {
         let [missing, more] = sums.entry(*group).or_default();
@@ -183,7 +183,7 @@ pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], r
         }
         let pool = pools.entry(*group).or_default();
         for arrival in &mut place.arrivals {
-            // Of those that come sooner windows show the touch before, so that they are no first touches.
+            // Sooner arrivals have their touch before in the window, so they are no first touches.
             if reach.share(arrival.distance) > 0.0 {
                 pool.entry(line_lifetimes::bin(arrival.distance)).or_default().add(arrival, leaves);
                 arrival.weight *= 1.0 - leaves;
@@ -257,7 +257,7 @@ impl<'a> Gaps<'a> {
         Self { places, endless, all, all_endless, prior: PRIOR * mean }
     }
 
-    /// Chance that a gap at a place which is longer than so many accesses spans an eviction: `fill`
+    /// Chance that a gap longer than so many accesses, at a place, spans an eviction: `fill`
     /// accesses at least in its stretch.
     pub fn lasts(&self, place: usize, already: u64, fill: u64) -> f64 {
         if already >= fill {
@@ -273,14 +273,14 @@ impl<'a> Gaps<'a> {
         ratio(far + self.prior * common, open + self.prior)
     }
 
-    /// Weight with which what is common to all places counts in each.
+    /// Weight of the common ratio in each place.
     pub fn prior(&self) -> f64 {
         self.prior
     }
 
-    /// Words used by place, of so many lines loaded in all: one that is reused across an eviction
-    /// of its line (`far`) is used once for each time that the line is loaded. A new line has so
-    /// many of them (`per_new`).
+    /// Words used by place, for a number of loaded lines in all. A word reused across an eviction
+    /// of its line (`far`) is used once for each load of the line. A new line has `per_new` of
+    /// them.
     pub fn words(&self, far: &[f64], loads: f64, per_new: f64) -> Vec<f64> {
         // Loads are counted in windows. Far reuses of words and of lines are seen by the same
         // watches, whose chance cancels.

@@ -7,10 +7,9 @@
 //! conversion of distances) is a factor on the cache's size, for the whole run, in each draw
 //! another one ([`MODEL`]).
 //!
-//! Sources of error: draws have the fill times of few stretches, to be quick, and each stretch's
-//! own changes as that of the one in which its middle lies does. Errors of rates make fill times
-//! and the distances that are held against them wrong alike, so they are left out; of distances
-//! that are counted that is not so.
+//! Sources of error: for speed, draws have the fill times of few stretches, and each stretch
+//! changes as the one around its middle. Errors of rates affect fill times and the compared
+//! distances alike, so they are left out; this does not hold for counted distances.
 
 use locality_estimate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
 use locality_estimate::reuse::Case;
@@ -19,8 +18,8 @@ use locality_mrc::scale;
 
 use super::line_lifetimes::LINE;
 
-/// Standard deviation of the logarithm of the size that a cache has in effect: of the first one,
-/// which windows fill, and of larger ones.
+/// Standard deviation of the logarithm of a cache's effective size: of the first one, which windows
+/// fill, and of larger ones.
 const MODEL: [f64; 2] = [0.05, 0.2];
 
 /// Fill times of some caches.
@@ -33,7 +32,7 @@ pub(super) struct Fills<'a> {
     within: Vec<usize>,
 }
 
-/// Fill times of one cache by stretch; `u64::MAX` where it is never full.
+/// Fill times of one cache by stretch; `u64::MAX` if never full.
 struct Cache {
     lines: f64,
     seen: Vec<u64>,

@@ -1,14 +1,13 @@
-//! What becomes of a line after it was loaded: which of its bytes are used, and how often, until it
-//! is evicted.
+//! Life of a line after its load: used bytes and number of accesses, until its eviction.
 //!
-//! A line leaves a cache that T other accesses fill once it was not touched for T accesses. Where
-//! the window of its load goes on for so long, all is known. Else each byte not used so far has two
-//! fates, use or eviction, whichever comes first; other lines of the same place that were seen
-//! longer tell how likely the first is (Aalen & Johansen 1978, Scandinavian Journal of Statistics
-//! 5(3), for two competing risks). What no window tells is left to the caller ([`Later::open`]).
+//! A line leaves a cache once it was idle for the T accesses that fill the cache. A window longer
+//! than that shows everything. Otherwise each unused byte has two possible fates, use or eviction,
+//! whichever comes first. Other lines of the same place, seen for longer, give the probability of
+//! the first (Aalen & Johansen 1978, Scandinavian Journal of Statistics 5(3), for two competing
+//! risks). The rest is left to the caller ([`Later::open`]).
 //!
-//! A line still there when its window ends is expected to be touched again in bursts like those
-//! seen, each time with the chance that a use's line is touched again before it is evicted.
+//! A line still resident at the window's end is expected to have further bursts like the observed
+//! ones, each with the chance of a touch before its eviction.
 //!
 //! Sources of error: a burst later on uses as many accesses as those before; a place with few lines
 //! that were seen long has the hazards of all.
@@ -28,16 +27,16 @@ pub(super) fn bin(age: u64) -> usize {
     scale::index(age) / COARSE
 }
 
-/// What a window shows of a line after its load.
+/// The window's view of a line after its load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shown {
     /// Bytes used.
     pub used: f64,
-    /// Words of eight bytes of which any is used.
+    /// Words of eight bytes with a used byte.
     pub words: f64,
     /// Accesses to it.
     pub touches: f64,
-    /// How far that is all.
+    /// Whether the view is complete.
     pub state: State,
 }
 
@@ -93,9 +92,9 @@ pub(super) fn is_ordered(load: &Load) -> bool {
 pub(super) struct Spell {
     /// Age at the end.
     pub until: u64,
-    /// What ended it.
+    /// The end of the observation.
     pub end: End,
-    /// Bytes that it stands for.
+    /// Bytes represented.
     pub weight: f64,
 }
 
@@ -108,12 +107,12 @@ pub(super) enum End {
     Unknown,
 }
 
-/// What comes after an age at which a byte is unused.
+/// The future of a byte unused at some age.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Later {
-    /// Chance that it is used before its line is evicted, as far as lines were seen.
+    /// Chance of a use before the eviction of the line, as far as lines were seen.
     pub used: f64,
-    /// Chance that it is neither used nor evicted for so long.
+    /// Chance of neither use nor eviction for so long.
     pub open: f64,
 }
 
@@ -131,7 +130,7 @@ pub(super) struct Fates {
 struct Bin {
     used: f64,
     evicted: f64,
-    /// Change of what is at risk; after [`Fates::finish`], what is.
+    /// Change of the weight at risk; after [`Fates::finish`], the weight at risk.
     at_risk: f64,
     n: i32,
 }

@@ -23,7 +23,7 @@ const ROUNDING: f64 = 1e-9;
 /// First touches of a place with curves of its own.
 const BUSY: usize = 12;
 
-/// What a first touch comes to at one level.
+/// Result of a first touch at one level.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Cost {
     pub lines: f64,
@@ -34,7 +34,7 @@ pub(super) struct Cost {
     pub reciprocal: f64,
     /// First touches that load.
     pub n: u64,
-    /// Samples that they come from: those of one sample at one place count as one.
+    /// Samples of the sums: first touches of one sample at one place count as one.
     pub samples: f64,
 }
 
@@ -54,19 +54,18 @@ pub(super) struct First<'a> {
     pub id: LoadId,
     pub load: &'a Load,
     pub path: usize,
-    /// That of its path.
+    /// Index of the path.
     pub place: usize,
-    /// That of the place and the kind of memory that it touches: what arrives there, and what is
-    /// used of its lines, is its own.
+    /// Index of the place and kind of memory: arrivals and used bytes are counted by it.
     pub spot: usize,
     pub object: usize,
     pub stretch: usize,
     pub weight: f64,
-    /// One divided by the first touches of its sample at its place.
+    /// One divided by the sample's first touches at the place.
     pub share_of_sample: f64,
 }
 
-/// First touches that one call path makes, by loads or by stores.
+/// First touches of one call path, by loads or by stores.
 #[derive(Clone)]
 pub(super) struct Path {
     /// `None` where the profile lacks the stack.
@@ -85,21 +84,21 @@ pub(super) struct Study<'a> {
     pub objects: Vec<Option<ObjectId>>,
     /// Where first touches lie.
     pub located: HashMap<LoadId, (ObjectId, Option<FieldId>)>,
-    /// Reuses by the spot where they arrive, and by that of their use.
+    /// Reuses by the spot of arrival, and by the spot of their use.
     pub arrivals: Vec<Arrivals>,
     pub departures: Vec<Arrivals>,
     pub all: Arrivals,
     /// Weight of uses without a reuse, by spot.
     pub never: Vec<f64>,
-    /// Reuses of words by the spot where they arrive.
+    /// Reuses of words by the spot of arrival.
     pub words: Vec<Arrivals>,
-    /// Words that are never reused for each line that is not: those used of a new line.
+    /// Words never reused, per line never reused: those used of a new line.
     pub words_of_new: f64,
     pub reach: Reach,
     /// Stretch of the run of each sample.
     stretches: Vec<usize>,
-    /// The run's CPU time for each nanosecond that samples stand for: those that were not taken are
-    /// like the others.
+    /// CPU time of the run per nanosecond represented by samples: missing samples are like the
+    /// others.
     pub missed: f64,
     /// Innermost frame of each place, and whether it stores.
     pub places: Vec<(Option<FrameId>, bool)>,
@@ -107,7 +106,7 @@ pub(super) struct Study<'a> {
     groups: Vec<usize>,
     /// Places with enough first touches for curves of their own.
     pub busy: Vec<usize>,
-    /// A frame of each function; `None` for the one that stands for the callers that cut call paths lack.
+    /// A frame of each function; `None` for the one that stands for missing callers of cut paths.
     pub functions: Vec<Option<FrameId>>,
     /// First touches that a damaged file gives no possible weight or no possible course.
     pub left_out: u64,
@@ -144,9 +143,9 @@ pub(super) struct Sums {
     pub paths: Vec<Cost>,
     pub places: Vec<Cost>,
     pub objects: Vec<Cost>,
-    /// By function, of lines that it loads itself.
+    /// By function, of lines loaded by its own code.
     pub own: Vec<Cost>,
-    /// By function, with those of the functions that it calls.
+    /// By function, with called functions.
     pub functions: Vec<Cost>,
 }
 
@@ -161,17 +160,17 @@ fn function(profile: &Profile, frame: FrameId) -> Option<(String, Option<ModuleI
 struct Room {
     /// Bytes known to be used.
     used: f64,
-    /// Bytes of which nothing is known.
+    /// Bytes with unknown fate.
     open: f64,
 }
 
-/// Shares of the open bytes of each place that are used, where `arriving` bytes are used of all
-/// lines at each place: its own ones first, what they have no room for of those of its function
-/// (`groups`). So many bytes more of each have the share of all.
+/// Used shares of each place's open bytes, if `arriving` bytes are used of all lines at each place:
+/// the place's own bytes first, the surplus in lines of its function (`groups`). The rest of each
+/// has the share of all.
 fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec<f64> {
     let mut taken: Vec<f64> =
         rooms.iter().zip(arriving).map(|(room, bytes)| (bytes - room.used).min(room.open).max(0.0)).collect();
-    // By function: bytes over, those that were taken, and those that are open.
+    // By function: surplus bytes, taken bytes and open bytes.
     let mut functions: HashMap<usize, [f64; 3]> = HashMap::new();
     for (((room, bytes), taken), group) in rooms.iter().zip(arriving).zip(&taken).zip(groups) {
         let [over, own, open] = functions.entry(*group).or_default();
@@ -181,8 +180,8 @@ fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec
     }
     for ((taken, room), group) in taken.iter_mut().zip(rooms).zip(groups) {
         let [over, own, open] = functions.get(group).copied().unwrap_or_default();
-        // Bytes that were seen used without arriving at the place did so at another one, so that
-        // there is as much less over there.
+        // Bytes seen used without arriving at the place arrived at another one, whose surplus is
+        // smaller by as much.
         if over > 0.0 && open > own {
             *taken += (room.open - *taken) * (over / (open - own)).min(1.0);
         } else if over < 0.0 && own > 0.0 {
@@ -274,7 +273,7 @@ impl<'a> Study<'a> {
             let weights = case.weights(estimator);
             let reuse = |(subject, weight): (&Subject, f64)| {
                 let reused = subject.reuse_context.filter(|_| subject.reused());
-                // Of the use, whose line it is.
+                // Index of the use with the line.
                 let row = locations.of_subject(subject).map(|at| at.row);
                 let mut spot_of = |context, kind| spot_of(place_of(Some(context), kind), kind_of(row));
                 let arrives = reused.map(|context| spot_of(context, reuse_kind(profile, subject)));
@@ -381,7 +380,7 @@ impl<'a> Study<'a> {
                 add(first.place, Spell { until, end, weight: weight * bytes });
             };
             let seen = follow(first.load, fill, |age, bytes| {
-                // What its own burst uses is never at risk.
+                // Bytes used in its own burst are never at risk.
                 if age > 0 {
                     spell(age, End::Used, bytes);
                 }
@@ -427,20 +426,19 @@ impl<'a> Study<'a> {
         self.firsts.iter().zip(known).map(cost).collect()
     }
 
-    /// Which share is used of the bytes whose fate no window showed, by place. A word that is
-    /// touched again once its line was evicted is used once for each time that the line is loaded:
-    /// lines have as many words used as there are far reuses of words for each load, in all and,
-    /// where other places do not use the same lines, at a place. What arrives at a place beyond
-    /// what its own loads have room for is used of its function's other lines ([`shares`]). `words`
-    /// has the far reuses of words by place, `known` weight, what was seen, bytes used and bytes of
-    /// which nothing is known.
+    /// Used share of the bytes with unknown fate, by place. A word touched again after the eviction
+    /// of its line is used once per load of the line. So lines have as many used words as there are
+    /// far reuses of words per load: in all, and at a place where other places do not use the same
+    /// lines. Arrivals beyond the room of a place's own loads are uses of its function's other
+    /// lines ([`shares`]). `words` has the far reuses of words by place; `known` has weight, seen
+    /// bytes, used bytes and bytes with unknown fate.
     fn shares_used_later(
         &self,
         words: &[f64],
         gaps: &Gaps<'_>,
         known: &[(f64, Shown, f64, f64)],
     ) -> Vec<f64> {
-        // Of a word of which anything is used, so many bytes are.
+        // Used bytes of a used word.
         let sum = |of: fn(&(f64, Shown, f64, f64)) -> f64| known.iter().map(of).sum::<f64>();
         let bytes =
             sum(|(weight, seen, ..)| weight * seen.used) / sum(|(weight, seen, ..)| weight * seen.words);

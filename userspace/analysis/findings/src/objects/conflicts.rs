@@ -1,4 +1,4 @@
-//! Which object displaces which: pairs of objects that compete for a cache level.
+//! Displacement: pairs of objects that compete for a cache level.
 //!
 //! **Definition.** A use of A that is predicted to miss at the level (its line is gone when it is
 //! touched again) was displaced by the lines fetched between the use and its reuse. So its expected
@@ -9,9 +9,9 @@
 //! was trapped or fewer than [`NEAREST`] uses lie in between, the [`NEAREST`] uses nearest to that
 //! in the order of time. A may displace itself: a stream larger than the cache does.
 //!
-//! Sources of error: the mix in between is that of a sample of uses, and of their neighbourhood
-//! where the reuse is near; lines of A that survive are not asked what would have displaced them; a
-//! fetch of a line that was just displaced counts as any other.
+//! Sources of error: the mix in between is a sample's, and its neighbourhood's for near reuses.
+//! Lines of A that survive do not enter. A fetch of a line displaced just before counts as any
+//! other.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +19,14 @@ use locality_model::ObjectId;
 
 use super::{DataUse, Rows};
 
-/// Uses at least that tell what was fetched between a use and its reuse: of several windows, which
-/// have 64 each.
+/// Least number of uses that show the fetches between a use and its reuse: several windows of 64
+/// uses each.
 pub const NEAREST: usize = 256;
 /// Uses looked at, evenly taken from all.
 const MOST_USES: usize = 40_000;
-/// Objects told apart, those with the most fetches.
+/// Objects distinguished, those with the most fetches.
 const MOST_ROWS: usize = 24;
-/// Pairs with less than this share of all misses are left out.
+/// Pairs with a smaller share of all misses are left out.
 const SMALL: f64 = 0.005;
 
 /// One object displaces another, or itself.
@@ -38,7 +38,7 @@ pub struct Conflict {
     pub by: ObjectId,
     /// Share of all predicted misses at the level.
     pub share: f64,
-    /// Uses of the victim behind it.
+    /// Uses of the victim that the number rests on.
     pub n: u64,
 }
 
@@ -86,7 +86,7 @@ fn in_process(
     told: &[usize],
     found: &mut BTreeMap<(usize, usize), (f64, u64)>,
 ) {
-    // Running sums of fetches: of each object that is told apart, and of all.
+    // Running sums of fetches: of each object that is distinguished, and of all.
     let columns = told.len() + 1;
     let mut sums = vec![0.0; columns];
     for (index, one) in uses.iter().enumerate() {
@@ -117,14 +117,15 @@ fn in_process(
     }
 }
 
-/// The uses between one of them and its reuse.
+/// The uses between a use and its reuse.
 fn between(uses: &[&DataUse], one: &DataUse) -> (usize, usize) {
     let end_ns = one.reused_ns.unwrap_or(one.time_ns).max(one.time_ns);
     let mut from = uses.partition_point(|other| other.time_ns < one.time_ns);
     let mut until = uses.partition_point(|other| other.time_ns <= end_ns);
     let least = NEAREST.min(uses.len());
     while until - from < least {
-        // The nearer neighbour in time, the later one where they are as near or there is no earlier one.
+        // The nearer neighbour in time; the later one for equal distances, or without an earlier
+        // one.
         let before = from.checked_sub(1).and_then(|at| uses.get(at)).map(|other| one.time_ns - other.time_ns);
         let after = uses.get(until).map(|other| other.time_ns.saturating_sub(end_ns));
         match (before, after) {

@@ -10,15 +10,16 @@
 //! its lines per access: 1/8 for a sweep over doubles, 1 for a walk by lines.
 //!
 //! Misses by cell come from few reuses that watches saw, each of which stands for many. So one
-//! watch may give a sweep more misses than it has lines. Misses of a cell are held to
+//! watch may give a sweep more misses than it has lines. Misses of a cell are limited to
 //! a · (f/a + z²/2n) / (1 + z²/n), the centre of Wilson's interval for lines per access at the
 //! effective number n of the cell's uses (Wilson 1927, JASA 22, p. 209), the upper end of their
 //! interval to its upper end. A cell without any use in N has at most z²/2N of all accesses by the
 //! same formula, each with one line.
 //!
-//! What is above the bound goes to cells of the same object in proportion to what these have left:
-//! the misses of an object are known better than how its lines of code share them. What no cell of
-//! the object has room for is no miss, at the object, at the level and in the shares of all others.
+//! The excess over the bound goes to cells of the same object in proportion to their remaining
+//! room: the misses of an object are better known than their division among its lines of code. The
+//! excess without room in any cell of the object is no miss, at the object, at the level and in the
+//! shares of all others.
 //!
 //! Sources of error: chance in f and a, for which n allows as if uses were independent; kernel
 //! code, which windows do not show; smaller caches, whose misses are left as they are.
@@ -135,7 +136,7 @@ impl FirstTouches {
         if found <= 0.0 || known <= 0.0 {
             return Self::default();
         }
-        // Where objects were found for fewer first touches than uses, the others are like these.
+        // With objects for fewer first touches than uses, the rest is taken to be like these.
         let missing = ((known / whole) / (found / all)).max(1.0);
         let bound = |(cell, uses): (&Cell, &Vec<f64>)| {
             let first = firsts.get(cell).copied().unwrap_or(0.0) * missing;
@@ -212,7 +213,7 @@ impl Most {
     fn of(firsts: f64, accesses: f64, n: f64) -> Self {
         let per_access = firsts / accesses;
         if n <= 0.0 || !per_access.is_finite() || per_access >= 1.0 {
-            // Operands that span lines have more than one an access.
+            // Operands across lines have more than one per access.
             let most = firsts.max(accesses);
             return Self { value: most, high: most * (1.0 + Z / n.max(1.0).sqrt()) };
         }
@@ -221,17 +222,17 @@ impl Most {
     }
 }
 
-/// What a row's lines of code have in place of what they had, in shares of all misses of a level.
+/// New values of a row's lines of code, in shares of all misses of a level.
 #[derive(Debug, Default)]
 struct Held {
-    /// Of each line: its share, and the most that it may have; none where nothing changes.
+    /// For each line: its share and its bound; none without a change.
     lines: Vec<(f64, f64)>,
     /// What no line has room for.
     dropped: f64,
 }
 
 impl Held {
-    /// Changes the row, where a share `rest` of all misses is left.
+    /// Changes the row, with a share `rest` of all misses left.
     fn apply(self, row: &mut Row, level: usize, rest: f64) {
         let own = row.miss_share.get(level).map_or(0.0, |share| share.value);
         let part = if own > 0.0 { ((own - self.dropped) / own).max(0.0) } else { 1.0 };

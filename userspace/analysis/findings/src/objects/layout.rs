@@ -1,14 +1,14 @@
 //! How the parts of an object that are used lie in cache lines, and what another layout would save.
 //!
 //! Hot are the fields that together take [`HOT_SHARE`] of the object's accesses; the other members
-//! of the structure are cold. Lines are counted for an array of the structure that begins at a
-//! line: a *visit* touches the hot members of one element (the mean over its places in a line), a *sweep*
-//! those of all elements one after the other. Two changes are computed: to *split* the hot members
-//! off into a structure of their own (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI,
-//! §3), and to *reorder* all members, hot ones first, each part by falling alignment, so that there
-//! is no padding but at the end.
+//! of the structure are cold. Lines are counted for an array of the structure with its start at a
+//! line: a *visit* touches the hot members of one element (the mean over places in a line), a
+//! *sweep* those of all elements in order. Two changes are computed: to *split* the hot members
+//! into a separate structure (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI, §3), and
+//! to *reorder* all members, hot ones first, each part by falling alignment, with padding at the
+//! end only.
 //!
-//! Sources of error: which fields are hot is told by sampled uses; what else the program makes of
+//! Sources of error: which fields are hot follows from sampled uses; what else the program makes of
 //! the layout (inheritance, files, other languages) is not seen; a split costs an index or a
 //! pointer that is not counted.
 
@@ -18,14 +18,14 @@ use super::{FieldUse, LINE};
 
 /// Share of the accesses that the hot fields take together.
 pub const HOT_SHARE: f64 = 0.95;
-/// Uses in a structure below which nothing is said of its layout: a field with 1 % of them was seen
-/// in one of two such cases.
+/// Uses in a structure below which its layout is not reported: a field with 1 % of them was seen in
+/// one of two such cases.
 const FEWEST_USES: u64 = 64;
 
 /// Bytes and lines before and after a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// Bytes of an element: of all of it before, of what the hot code visits afterwards.
+    /// Bytes of an element: all before, those visited by the hot code afterwards.
     pub bytes: (u64, u64),
     /// Lines of a visit.
     pub visit_lines: (f64, f64),
@@ -51,7 +51,7 @@ pub struct Piece {
 pub struct Layout {
     /// Which.
     pub record: RecordId,
-    /// All of it, by offset.
+    /// All members, by offset.
     pub pieces: Vec<Piece>,
     /// Hot members by index, in the order of their offsets.
     pub hot: Vec<usize>,
@@ -79,7 +79,7 @@ pub(super) fn mark_hot(fields: &mut [FieldUse]) {
     }
 }
 
-/// Looks at one structure. `None` where it has fewer than two members or too few uses.
+/// Examines one structure. `None` with fewer than two members or too few uses.
 pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option<Layout> {
     let record = profile.records.get(id.0 as usize)?;
     let mut within: Vec<FieldUse> = fields.iter().filter(|field| field.record == Some(id)).cloned().collect();
@@ -106,7 +106,7 @@ pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option
     Some(arrange(id, record, hot, cold, share))
 }
 
-/// Members and holes by offset; members that overlap (unions) follow one another.
+/// Members and holes by offset; overlapping members (unions) follow one another.
 fn pieces(record: &Record, share: impl Fn(&Member) -> f64) -> Vec<Piece> {
     let mut members: Vec<(usize, &Member)> = record.members.iter().enumerate().collect();
     members.sort_by_key(|(index, member)| (member.offset, *index));
@@ -191,7 +191,8 @@ fn pack(groups: &[&[&Member]]) -> (u64, Vec<(u64, u64)>) {
     (end.next_multiple_of(widest).max(1), placed)
 }
 
-/// Lines that hot bytes of elements of a size lie on: of one element, mean over places; of all, per element.
+/// Lines with hot bytes, for elements of a size: of one element, mean over places; of all, per
+/// element.
 fn lines(bytes: u64, hot: &[(u64, u64)]) -> (f64, f64) {
     // So many elements fill whole lines.
     let elements = LINE >> bytes.trailing_zeros().min(LINE.trailing_zeros());

@@ -1,9 +1,9 @@
-//! Which objects of a profile mean the same thing to a reader: one row for all of one allocation
-//! context; where there is none, of one name, type and declaration.
+//! Equal objects of a profile: one row for an allocation context; without a context, for a name,
+//! type and declaration.
 //!
 //! Blocks of one context may have been reached by several variables: the row has the name of the
 //! object with the most accesses. Two allocation stacks are one context when their frames agree in
-//! function, file and line (module `context`). Objects of several processes that run the same
+//! function, file and line (module `calling_context`). Objects of several processes that run the same
 //! program fall together; so do blocks of one site whatever their sizes.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use locality_estimate::calling_context::{ContextId, Contexts};
 use locality_model::{ModuleId, Object, ObjectId, ObjectKind, Profile};
 
-/// What makes two objects the same.
+/// The identity of an object.
 #[derive(PartialEq, Eq, Hash)]
 enum Key<'a> {
     Allocated {

@@ -4,7 +4,7 @@
 //! together. Its variance by linearisation is C/(C−1) · Σ(x − p·t)² / (Σt)² over C samples (Cochran
 //! 1977, Sampling Techniques, §2.11 and §9A.1: ratio estimates and clusters). From that follows the
 //! number of independent uses that would vary as much, n = p(1−p)/variance, and the interval is
-//! Wilson's at it (module `estimate`), so that small shares have lopsided intervals and one seen by
+//! Wilson's at it (`interval_estimate`), so that small shares have lopsided intervals and one seen by
 //! few uses a wide one.
 //!
 //! Sources of error: the weights' own errors, which a common factor leaves out of a share; samples
@@ -20,9 +20,9 @@ use locality_model::{AccessKind, FieldId, Profile, RecordId, StackId};
 use super::{DataUse, FieldUse, LEVELS, Level, Line, Objects, Row, Rows, StackWeight, conflicts, layout};
 use crate::analysis_trait::{Analysis, in_order};
 
-/// Objects are ranked by the last level at which this share of all touches misses.
+/// Objects are ranked by the last level with at least this share of misses among all touches.
 const ENOUGH_MISSES: f64 = 1e-3;
-/// … and uses of like weight that these misses must be those of: one or two may be there by chance.
+/// … and with the misses of at least so many uses of like weight: one or two may be chance.
 const ENOUGH_USES: f64 = 2.5;
 
 /// Ratios to a common whole, by key. Weights come sample by sample.
@@ -114,7 +114,8 @@ impl<K: Copy + Ord + Hash> Ratios<K> {
             let p = (part.x / self.sum).clamp(0.0, 1.0);
             let spread = part.xx - 2.0 * p * part.xt + p * p * self.squares;
             let variance = clusters * spread.max(0.0) / squared;
-            // Nothing varies where there is but one object; then the samples are what is known.
+            // With a single object the share does not vary; the number of samples is then its
+            // basis.
             let most = squared / self.squares;
             let n = if variance > 0.0 { (p * (1.0 - p) / variance).min(most) } else { most };
             let (low, high) = wilson(p, n);
@@ -282,7 +283,7 @@ fn kind_index(kind: AccessKind) -> usize {
     KINDS.iter().position(|known| *known == kind).unwrap_or(0)
 }
 
-/// Whether a row's object says nothing but why it is not known.
+/// Whether a row's object consists of a reason alone.
 fn is_unknown(profile: &Profile, row: &Row) -> bool {
     let object = row.object.and_then(|id| profile.objects.get(id.0 as usize));
     object.is_none_or(|object| object.kind == locality_model::ObjectKind::Unknown)
@@ -401,7 +402,7 @@ impl Analysis for Shares<'_> {
 struct OfLine {
     misses: [f64; LEVELS],
     n: u64,
-    /// Samples that they come from: those of one sample are alike.
+    /// Samples of the sums: uses of one sample are alike.
     samples: Distinct,
 }
 

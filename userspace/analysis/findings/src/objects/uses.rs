@@ -1,4 +1,4 @@
-//! Sampled uses with the objects that they lie in: what the analysis of objects observes.
+//! Sampled uses with their objects: the observations of this analysis.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ pub const LEVELS: usize = 4;
 pub struct DataUse {
     /// Number among the uses of the profile.
     pub position: u32,
-    /// Its sample: uses of one are alike.
+    /// Index of the sample: uses of one sample are alike.
     pub sample: u32,
     /// Its process.
     pub pid: u32,
@@ -28,9 +28,9 @@ pub struct DataUse {
     pub time_ns: u64,
     /// When the reuse came, for uses that were followed until then.
     pub reused_ns: Option<u64>,
-    /// Row of its object, where that is known.
+    /// Row of the object, if known.
     pub row: Option<usize>,
-    /// The part that it touched.
+    /// The touched part.
     pub field: Option<FieldId>,
     /// Calling context, as the profile has it.
     pub stack: StackId,
@@ -41,18 +41,18 @@ pub struct DataUse {
     pub is_at_place: bool,
     /// Direction.
     pub kind: AccessKind,
-    /// Accesses that it stands for; 0 for what stands for CPU time alone.
+    /// Accesses represented; 0 for entries of CPU time alone.
     pub accesses: f64,
-    /// Touches of lines that it stands for.
+    /// Touches of lines represented.
     pub touches: f64,
     /// … of which are predicted to miss, by level.
     pub misses: [f64; LEVELS],
-    /// Where its reuse was seen, and what that does.
+    /// Place and kind of the observed reuse.
     pub reuse: Option<(PlaceId, AccessKind)>,
-    /// Reuses at a distance that misses, by level, that this one stands for (inverse probabilities;
-    /// 0 where none was seen): their proportions tell at which lines of code an object misses.
+    /// Reuses at a missing distance, by level, represented by this one (inverse probabilities; 0 if
+    /// not observed): their proportions show the lines of code at which an object misses.
     pub missed: [f64; LEVELS],
-    /// CPU time that it stands for.
+    /// CPU time represented.
     pub cpu_ns: f64,
 }
 
@@ -102,7 +102,7 @@ impl Locations {
         self.rows.object(at.row)
     }
 
-    /// The object of a watch's use, where there are no windows.
+    /// The object of a watch's use, in profiles without windows.
     pub fn object_of_watch(&self, watch: u32, sample: SampleId) -> Option<ObjectId> {
         let at = self.of.get(&Accessed::WatchUse(WatchId(watch))).copied();
         at.or_else(|| self.of_sample(sample.0)).and_then(|at| self.object(at))
@@ -132,14 +132,14 @@ impl Locations {
         self.of.get(&Accessed::Sample(SampleId(sample))).copied()
     }
 
-    /// Where the CPU time of a sample passed: at the instruction that the thread had completed,
-    /// where that is known to access an object, else at the sample's own access.
+    /// Place of a sample's CPU time: the instruction that the thread had completed, if known to
+    /// access an object, else the sample's own access.
     fn of_time(&self, sample: u32) -> Option<At> {
         self.of.get(&Accessed::Before(SampleId(sample))).copied().or_else(|| self.of_sample(sample))
     }
 }
 
-/// What is predicted of subjects, so many levels each.
+/// Predictions for subjects, one for each level.
 pub(super) struct Predicted<'a> {
     /// Expected misses.
     pub misses: &'a [f64],

@@ -129,7 +129,7 @@ proptest! {
         }
     }
 
-    /// DESIGN invariant 4, to the last bit.
+    /// Invariant 4 of ARCHITECTURE.md, to the last bit.
     #[test]
     fn merge_order_does_not_matter(rows in rows(), shards in 1..5_usize, seed: u64) {
         let profile = made(&rows);

@@ -75,7 +75,7 @@ impl State {
         Ok(())
     }
 
-    /// Accesses up to the phase's end; 0 behind it too, where a kill left it.
+    /// Accesses up to the phase's end; 0 after it too, where a kill left it.
     #[inline(always)]
     fn left_of_phase(&self) -> u64 {
         self.phase_accesses.saturating_mul(self.phases + 1).saturating_sub(self.accesses)

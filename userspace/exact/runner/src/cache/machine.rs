@@ -11,7 +11,7 @@
 //! prefetch = next-line
 //! ```
 //!
-//! Where the command line says something too, it wins. Not here: what one cache looks like (`spec`).
+//! The command line wins over the file. Not here: the form of one cache (`spec`).
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -26,13 +26,13 @@ use locality_units::parse::WrongUse;
 /// A machine file is no longer.
 const MACHINE_FILE_BYTES: u64 = 64 << 10;
 
-/// What is fetched besides what is asked for.
+/// Prefetching, beside the requested lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Prefetch {
     /// Nothing.
     #[default]
     None,
-    /// The line behind one that missed.
+    /// The line after one that missed.
     NextLine,
     /// The line that an instruction will touch next, where its last touches are evenly apart.
     Stride,
@@ -63,7 +63,7 @@ pub struct Asked<'a> {
 /// What is simulated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// The first level for instructions, where their fetches are simulated.
+    /// The first level for instructions, if fetches are simulated.
     pub instructions: Option<Geometry>,
     /// Data levels, one to three, the smallest first.
     pub levels: Vec<(Name, Geometry)>,
@@ -103,15 +103,15 @@ impl Machine {
     }
 }
 
-/// Everything that was said, by whom does not matter any more.
+/// All settings, from file and command line.
 #[derive(Default)]
 struct Said {
     caches: BTreeMap<Name, Geometry>,
-    /// What the host has, for those that are not named.
+    /// The host's levels, for the unnamed ones.
     host: BTreeMap<Name, Geometry>,
-    /// What was changed or left out of it.
+    /// Changed or omitted parts.
     host_notices: Vec<(Name, String)>,
-    /// The host's cache for instructions, where it is asked and tells.
+    /// The host's cache for instructions, if requested and known.
     host_instructions: Option<Geometry>,
     prefetch: Option<Prefetch>,
     compatible: Option<Compatible>,
@@ -121,10 +121,10 @@ struct Said {
 }
 
 impl Machine {
-    /// What is asked for on this host, with its data levels and its cache for instructions.
+    /// The requested configuration on this host, with its data levels and its instruction cache.
     ///
     /// # Errors
-    /// Files that cannot be read or understood, caches that contradict each other: with the way out.
+    /// Unreadable or invalid files, and contradicting caches, with the remedy.
     pub fn new(asked: &Asked<'_>, host: &[CacheLevel], instructions: Option<&CacheLevel>) -> Result<Self> {
         let mut said = Said {
             prefetch: asked.prefetch,

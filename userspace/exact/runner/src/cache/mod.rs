@@ -1,5 +1,5 @@
-//! Cache use of an exact run, seen from the user: `spec` and `machine` what is simulated, `naming` whose
-//! costs they are, `objects` in which data, `report` and `text` what is printed.
+//! Cache use of an exact run: `spec` and `machine` configure the simulated caches, `naming` names
+//! functions, `objects` names data, `report` and `text` print.
 //!
 //! Not here: the simulation (`locality-cachesim`), who runs it (`locality-plugin`), and costs as a file for
 //! Callgrind's viewers (`locality-exports`).

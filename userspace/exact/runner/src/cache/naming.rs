@@ -1,12 +1,12 @@
 //! A simulation's results by function and line, over all processes of the run.
 //!
-//! A function is what the symbols call so, within a module; what is inlined into it is its own at
-//! the lines of the inlined code; what no symbol names and the unwind table knows is named by where
-//! it starts (but for `--compatible callgrind`). Code without a name belongs to the function that
-//! was called when it ran: one that is jumped to from a named function of its module to that one,
-//! one that was called itself is named by its address. Stubs of a procedure linkage table belong to
-//! the function that calls through them. Both as in Callgrind. Limits: functions of one module with
-//! the same name (`static` ones of several files) are one.
+//! A function is a symbol within a module. Inlined code belongs to the surrounding function, at the
+//! inlined code's lines. Code without a symbol, but in the unwind table, is named by its start
+//! address (not with `--compatible callgrind`). Code without a name belongs to the function of the
+//! current call: to a named function of its module that jumped there, else to its own address.
+//! Stubs of a procedure linkage table belong to the calling function. Both rules are Callgrind's.
+//! Limits: functions of one module with the same name (`static` functions of different files) are
+//! one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,7 +19,7 @@ use crate::{image::Image, names::Names};
 
 /// A function's number among [`Simulated::functions`].
 pub type FunctionNumber = u32;
-/// Part of a line: what it loads and what it stores have little in common.
+/// Part of a line: loads and stores have little in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Place {
     /// The file's number among [`Simulated::files`].
@@ -37,7 +37,7 @@ pub struct FunctionName {
     pub name: String,
     /// The file that it was first seen in, a number among [`Simulated::files`].
     pub file: u32,
-    /// The ELF file; empty where there is none.
+    /// The ELF file; empty without one.
     pub module: String,
 }
 
@@ -76,7 +76,7 @@ impl Simulated {
                 || image.is_skipped(cost.instruction)
                 || home(cost.function).is_some_and(|home| is_nameless(image, cost.instruction, home.0, names))
             {
-                // What has no address is its function's own.
+                // Costs without an address are their function's own.
                 cost.address = 0;
             }
         }
@@ -125,7 +125,8 @@ impl Simulated {
         let own_file = self.file(outer.file.as_deref().unwrap_or(UNKNOWN));
         let name = match &outer.function {
             Some(name) => name.clone(),
-            // By its first instruction, where this is one; else all that has no name is one in its module.
+            // By its first instruction, if known; else all unnamed code of a module is one
+            // function.
             None if entries.contains(&address) => {
                 format!("{}+{:#x}", base(&module), outer.address.unwrap_or(address))
             }

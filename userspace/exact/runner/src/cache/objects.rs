@@ -1,9 +1,9 @@
 //! Costs of use by data object, over all processes: what the plugin's log calls the objects, and
 //! the rows of the report.
 //!
-//! An object is the same in two processes when the log describes it alike: a variable by its
+//! An object is the same in two processes if the log's descriptions are equal: a variable by its
 //! module, address and name, a mapping without a file by its size. Kinds are those of live reports.
-//! Not here: who finds the objects (the plugin), and which access is charged (`locality-cachesim`).
+//! Not here: finding the objects (the plugin), charging an access (`locality-cachesim`).
 
 use std::collections::BTreeMap;
 
@@ -29,15 +29,15 @@ pub struct DataObject {
     address: u64,
 }
 
-/// What its lines cost.
+/// Costs of its lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Charged {
     used: ObjectUse,
-    /// Places where it came to lie.
+    /// Its placements.
     placements: u64,
 }
 
-/// By object; empty where objects were not told apart.
+/// By object; empty where objects were not distinguished.
 pub type Objects = BTreeMap<DataObject, Charged>;
 
 /// The objects of one process by the plugin's numbers.
@@ -48,7 +48,7 @@ pub struct Numbered {
 }
 
 impl Numbered {
-    /// Reads them from the log of a process, and what it placed.
+    /// Reads objects and placements from a process's log.
     pub fn parse(log: &str, placed: &[Placement]) -> Self {
         let plain = |kind: &str| DataObject {
             kind: kind.to_owned(),
@@ -67,7 +67,7 @@ impl Numbered {
     /// Adds what a process' objects cost, by number.
     pub fn charge(&self, costs: &[ObjectUse], to: &mut Objects) {
         for (number, used) in (0..).zip(costs) {
-            // A number whose line was not written to its end.
+            // A number with an incomplete line.
             let object = self.objects.get(&number).or_else(|| self.objects.get(&UNKNOWN_OBJECT));
             let Some(object) = object.filter(|_| *used != ObjectUse::default()) else { continue };
             let charged = to.entry(object.clone()).or_default();
@@ -77,7 +77,8 @@ impl Numbered {
     }
 }
 
-/// A line of the log, if it is one of these: `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME`.
+/// An object's line of the log, if it is one: `object NUMBER KIND BYTES
+/// ADDRESS<TAB>MODULE<TAB>NAME`.
 fn object(line: &str) -> Option<(u32, DataObject)> {
     let mut parts = line.strip_prefix("object ")?.splitn(3, '\t');
     let mut words = parts.next()?.split(' ');

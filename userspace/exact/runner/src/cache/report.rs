@@ -1,13 +1,13 @@
 //! `cache_use` of the report, and the table of costs that a Callgrind file is written from.
 //!
-//! Of each level: the lines of code that load cache lines of which little is used, and the
-//! functions below which that happens. Spatial loss, access counts and inclusive costs are those of
-//! Weidendorfer and Breitbart, ICCS 2016, sections 2 and 3. A level's traffic is the lines that it
-//! loaded, on a miss (both, of an access to two) or ahead of one, times their size. The functions
-//! of the dynamic linker are one row of each table, `[dynamic linker]`, and no part of a call path:
-//! what starts a program is no concern of its author. The table of costs has them one by one.
-//! Limit: the path to a line is that of the heaviest caller at each step, which is exact where a
-//! function has one caller.
+//! For each level: lines of code that load cache lines and use little of them, and the functions of
+//! these accesses. Spatial loss, access counts and inclusive costs are those of Weidendorfer and
+//! Breitbart, ICCS 2016, sections 2 and 3. A level's traffic is the number of loaded lines, on a
+//! miss (two for an access across lines) or ahead of one, times the line size. The functions of the
+//! dynamic linker are one row of each table, `[dynamic linker]`, and no part of a call path: the
+//! program's author cannot change program start. The table of costs lists them one by one. Limit:
+//! the path to a line is the heaviest caller at each step, which is exact for a function with one
+//! caller.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -35,7 +35,7 @@ use crate::report::ratio;
 const ROWS: usize = 100;
 /// The dynamic linker's row.
 const LINKER: &str = "[dynamic linker]";
-/// Callers told of a line.
+/// Callers reported of a line.
 const DEPTH: usize = 16;
 
 /// Which columns tell of a level.
@@ -213,7 +213,8 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<FunctionLoss>)
             false => ranked.push((*function, (costs.own, costs.inclusive))),
         }
     }
-    // Its functions call each other, and the program's: inclusive of them all would be the program.
+    // Its functions call each other and the program's functions: their inclusive cost would be the
+    // program's.
     ranked.extend(linkers.map(|(function, own)| (function, (own, own))));
     ranked.retain(|(_, (_, inclusive))| columns.lines(inclusive) > 0 || lost(inclusive) > 0);
     ranked.sort_by_key(|(function, (own, inclusive))| {
@@ -241,7 +242,7 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<FunctionLoss>)
     ranked.len().saturating_sub(ROWS)
 }
 
-/// Adds to the one row of the dynamic linker, which goes by the first of its keys.
+/// Adds to the dynamic linker's row, under the first of its keys.
 fn add<Key>(sum: &mut Option<(Key, Row)>, key: Key, row: &Row) {
     sum.get_or_insert((key, Row::default())).1 += row;
 }
@@ -277,7 +278,7 @@ impl Simulated {
     }
 }
 
-/// Who calls a function for most of a cost; `None` where it mostly begins a thread.
+/// The caller with most of a function's cost; `None` if the function mostly begins a thread.
 struct Callers(HashMap<FunctionNumber, (u64, Option<(FunctionNumber, Place)>)>);
 
 impl Callers {
@@ -351,7 +352,7 @@ fn table(simulated: &Simulated, machine: &Machine) -> Costs {
     builder.finish()
 }
 
-/// As KCachegrind calls them, where it has a name.
+/// KCachegrind's names, if it has one.
 fn long(column: Column, compatible: bool) -> &'static str {
     match column {
         Column::Ir => "Instruction Fetch",

@@ -1,8 +1,8 @@
-//! Caches as people write them: `L1=32K,8,64` on the command line, the same lines in a machine
-//! file, and this host's.
+//! Cache descriptions: `L1=32K,8,64` on the command line, the same lines in a machine file, and
+//! this host's caches.
 //!
 //! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells
-//! of CPU 0; where their number of sets is no power of two they are told with the next smaller one
+//! of CPU 0; where their number of sets is no power of two the next smaller one is taken
 //! and more ways, of the same size as nearly as whole ways allow (valgrind does the same,
 //! coregrind's `maybe_tweak_LLc`), because sets are chosen by bits of addresses.
 
@@ -12,7 +12,7 @@ use locality_model::CacheLevel;
 
 use locality_units::parse::size;
 
-/// What one `--cache` says.
+/// One `--cache`, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheArg {
     /// `host`: as this machine.
@@ -131,7 +131,7 @@ impl FromStr for Geometry {
 }
 
 impl Geometry {
-    /// Sets, where they come out even.
+    /// Sets, if a whole number.
     pub fn sets(self) -> Option<u64> {
         let one = u64::from(self.ways) * u64::from(self.line);
         (one > 0 && self.bytes.is_multiple_of(one)).then(|| self.bytes / one)
@@ -175,15 +175,15 @@ impl Geometry {
     }
 }
 
-/// The host's caches: the first and the last level of data, and one between them; I1 is left to the
-/// caller. With what was changed or left out, as sentences with the names of the caches that make
-/// them moot when they are given.
+/// The host's caches: the first and the last data level, and one between them; the caller chooses
+/// I1. Also returns changes and omissions, as sentences, each with the names of caches whose
+/// explicit setting makes the sentence moot.
 ///
 /// # Errors
-/// Where sysfs tells nothing, a sentence with the way out.
+/// Without sysfs, a sentence with the remedy.
 pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), String> {
     let levels = || caches.iter().map(|cache| cache.level);
-    // In some virtual machines the first one that is told is level 2.
+    // In some virtual machines the first one in sysfs is level 2.
     let (first, last) = (levels().min(), levels().max());
     let (mut levels, mut notices) = (Levels::new(), Vec::new());
     for cache in caches {

@@ -1,6 +1,6 @@
 //! Cache use on a terminal: where lines are wasted, top down, from the report's `cache_use`.
 //!
-//! Nothing is computed here that is not in the report, but for shares of its sums.
+//! No number is computed here except shares of the report's sums.
 
 use locality_report::schema::{
     Report,
@@ -11,7 +11,7 @@ use locality_units::print::count;
 use crate::text::{Page, base, counted, function, percent, real, size, whole};
 
 impl Page {
-    /// The block; nothing where no caches were simulated.
+    /// The block; empty without simulated caches.
     pub(crate) fn cache_use(&mut self, report: &Report, top: usize) {
         let Some(cache_use) = &report.cache_use else { return };
         let levels = &cache_use.levels;

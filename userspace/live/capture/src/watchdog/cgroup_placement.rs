@@ -1,4 +1,4 @@
-//! The cgroups that the watchdog leaves, so that nobody freezes or throttles it together with the tracer.
+//! Cgroups that the watchdog leaves, to escape a freeze or a throttle of the tracer's cgroup.
 //!
 //! `docker pause` and `systemctl freeze` freeze a cgroup with all that is below it; a root cgroup
 //! cannot be frozen. So the watchdog goes to the root of the unified hierarchy and of each
@@ -6,9 +6,9 @@
 //! root is a folder that its host can freeze: the host's is reached through process 1, where the
 //! container sees that.
 //!
-//! Limits: who may not write there stays with the tracer, which is said before the trace. A
-//! container with process numbers of its own has no way out; neither have the programs that it
-//! could trace.
+//! Limits: without the right to write there, the watchdog stays with the tracer, which is reported
+//! before the trace. A container with separate process numbers has no way out; neither have the
+//! programs that it could trace.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -29,10 +29,10 @@ const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
 /// Where the watchdog stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Where nobody can freeze it.
+    /// In the root cgroups, safe from freezing.
     Apart,
     /// In a cgroup of this version that can be frozen together with the tracer, with the number of
-    /// the error that kept it there (0: there is no way out).
+    /// the error (0: no way out exists).
     Together(u8, i32),
     /// Nowhere: it did not start.
     Absent,
@@ -98,7 +98,7 @@ impl Roots {
     /// kernel/cgroup/legacy_freezer.c), and one whose CPU quota is used up runs at once.
     pub(super) fn take_in(&self, pid: u32) {
         for mut root in &self.0 {
-            // The process has ended where this fails.
+            // Fails for an ended process.
             let _ = root.write_all(pid.to_string().as_bytes());
         }
     }
@@ -112,8 +112,8 @@ enum Hierarchy {
     Old(&'static str),
 }
 
-/// Those that the watchdog leaves. Processors may be given out by hierarchies that freeze nobody:
-/// to stay there is no danger for a process of the highest real-time priority.
+/// Hierarchies to leave. Hierarchies that share out processors without freezing are harmless for a
+/// process of the highest real-time priority.
 const HIERARCHIES: [(Hierarchy, bool); 4] = [
     (Hierarchy::Unified, true),
     (Hierarchy::Old("freezer"), true),
@@ -190,8 +190,8 @@ fn unescaped(path: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Leaves every cgroup in which the calling process could be frozen. Where it stands then, and the
-/// roots to which a killed tracer is moved.
+/// Leaves every cgroup in which the calling process could be frozen. Returns the placement, and the
+/// roots for a killed tracer.
 pub(super) fn leave() -> (Standing, Roots) {
     let (mut standing, mut roots) = (Standing::Apart, Roots::default());
     let is_first =
@@ -234,7 +234,7 @@ fn leave_one(hierarchy: Hierarchy, is_there: bool) -> (io::Result<()>, Option<Fi
             }
         }
         if is_there {
-            // Nothing to do, and nothing that is mounted.
+            // Nothing to do, nothing mounted.
             return (Ok(()), None);
         }
     }
@@ -247,7 +247,7 @@ fn below(base: &str, path: &OsStr) -> PathBuf {
 
 fn join_first_namespace() {
     let Ok(namespace) = File::open("/proc/1/ns/cgroup") else { return };
-    // SAFETY: a system call with plain arguments. Where it fails, so does what follows.
+    // SAFETY: a system call with plain arguments. A failure makes the next one fail too.
     unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWCGROUP) };
 }
 

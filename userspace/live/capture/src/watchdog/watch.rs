@@ -9,20 +9,20 @@ use locality_kernel::{proc, sys};
 /// How often the watchdog looks at an old sign of life.
 const LOOK: Duration = Duration::from_millis(15);
 
-/// The same old sign of life at so many looks in a row, all of which find a thread held, is a hang.
+/// The same old sign of life at so many looks in a row, all of which find a stopped thread, is a hang.
 /// Looks are counted, not time, because a machine that was suspended as a whole (a virtual machine
 /// that migrates) is no hang.
 const HUNG_LOOKS: u32 = 3;
 
-/// The same while the thread that gives the signs, or one that it waits for, could run: a host that
-/// has promised more processors than it has leaves one of ours without for that long.
+/// The same while the signing thread, or a thread that it waits for, could run: an overcommitted
+/// host leaves a thread without a processor for this long.
 const STARVED_LOOKS: u32 = 20;
 
-/// A younger sign of life is not worth a look at the traced threads: the capture loop sleeps nearly as long.
+/// A younger sign of life is no reason to look at the traced threads: the capture loop sleeps nearly as long.
 const OLD_NS: u64 = 60_000_000;
 
-/// Looks in a row that found the same old sign of life and a thread held: all, and those at which
-/// no thread of the tracer could have run.
+/// Looks in a row with the same old sign of life and a stopped thread: all of them, and those with
+/// no runnable thread of the tracer.
 #[derive(Debug, Default)]
 struct Silence {
     looks: u32,
@@ -90,7 +90,7 @@ fn settle() {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, c"locality-guard".as_ptr());
-        // What it has touched stays in memory when that is short.
+        // Touched pages stay in memory when memory is short.
         libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT);
         // Whoever started the tracer may ignore or block signals; the end of the terminal is none
         // of its business.
@@ -113,8 +113,7 @@ fn end_tracer(tracer: u32, roots: &cgroup_placement::Roots, silent_ns: u64) -> !
         libc::prctl(libc::PR_SET_PDEATHSIG, 0);
         libc::kill(tracer as i32, libc::SIGKILL);
     }
-    // A process that is frozen, or whose cgroup has used up its CPU quota, does not die until it is
-    // out of there.
+    // A frozen process, or a process with a used-up CPU quota, dies only outside of its cgroup.
     roots.take_in(tracer);
     // A killed thread must run once more to let go of what it holds, however busy the machine is.
     for tid in proc::threads(tracer).unwrap_or_default() {
@@ -128,12 +127,12 @@ fn end_tracer(tracer: u32, roots: &cgroup_placement::Roots, silent_ns: u64) -> !
     std::process::exit(1);
 }
 
-/// Writes to stderr, unless nobody reads there for a second.
+/// Writes to stderr, unless the reader does not read for a second.
 fn say(sentence: &str) {
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: the descriptor's record is live, and there is one.
+    // SAFETY: the descriptor's record is live, and its count is 1.
     if unsafe { libc::poll(&raw mut stderr, 1, 1000) } == 1 {
-        // Who does not want to hear it has closed the pipe.
+        // A failing write means a closed pipe: the user does not read.
         let _ = std::io::stderr().write_all(sentence.as_bytes());
     }
 }

@@ -15,9 +15,9 @@ use locality_stream::{Class, Event, Instruction, Kind};
 
 use super::View;
 
-/// Position, among the accesses of a window, of one by the instruction executed right before the
-/// thread comes by the place of the stop again: its load, if it makes one. `None` where the window
-/// shows no such instruction, or the instruction accesses nothing.
+/// Position, among the accesses of a window, of the load (else the access) of the instruction
+/// executed right before the thread passes the place of the stop again. `None` if the window lacks
+/// such an instruction, or the instruction accesses nothing.
 pub(super) fn access(view: &View<'_>) -> Option<usize> {
     let first = view.events.first().filter(|event| event.kind == Kind::BLOCK)?;
     let stop = view.code.block(first.index).first()?;
@@ -48,7 +48,7 @@ pub(super) fn access(view: &View<'_>) -> Option<usize> {
 /// An execution of a block.
 struct Block<'a> {
     view: View<'a>,
-    /// The event that begins it, and its accesses.
+    /// The first event of the instruction, and its accesses.
     events: &'a [Event],
 }
 

@@ -40,7 +40,7 @@ pub struct Cpu {
     pub family: u32,
     /// `model`.
     pub model: u32,
-    /// Whether a hypervisor says that it is there.
+    /// Whether a hypervisor reports its presence.
     pub is_virtual: bool,
 }
 
@@ -62,13 +62,13 @@ impl Cpu {
         Self { vendor, family: number("cpu family"), model: number("model"), is_virtual }
     }
 
-    /// The processor that this runs on.
+    /// The processor of this machine.
     pub fn own() -> Self {
         Self::parse(&proc::text("/proc/cpuinfo").unwrap_or_default())
     }
 }
 
-/// What one count is.
+/// Meaning of one count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// A retired instruction with at least one such access.
@@ -163,7 +163,7 @@ pub fn encoding(cpu: &Cpu) -> Option<&'static Encoding> {
     }
 }
 
-/// Two open counters. They count in user mode while enabled; dropping them closes them.
+/// Two open counters. They count in user mode while enabled; dropping closes them.
 #[derive(Debug)]
 pub struct Counters {
     /// Loads; goes into a `BPF_MAP_TYPE_PERF_EVENT_ARRAY` for `bpf_perf_event_read_value`.
@@ -178,7 +178,7 @@ pub const RAW: u32 = bindings::PERF_TYPE_RAW;
 /// Attributes of a counter (no sampling, user mode only, enabled at once) with `config` on the unit
 /// of type `type_`: [`RAW`], or the number of `cpu_core`.
 ///
-/// `leads`: it is scheduled always or never (pinned), so that no count of it or of its group is ever short.
+/// `leads`: scheduled always or never (pinned), so counts of the group are never partial.
 pub fn attr(type_: u32, config: u64, leads: bool) -> bindings::perf_event_attr {
     let mut attr = bindings::perf_event_attr { type_, config, ..Default::default() };
     attr.set_exclude_kernel(1);
@@ -220,7 +220,7 @@ impl fmt::Display for NotCounted {
     }
 }
 
-/// How this machine counts the accesses of its threads, if it does.
+/// How this machine counts the accesses of its threads, if at all.
 #[derive(Debug, Clone, Copy)]
 pub struct Counting {
     /// The events.
@@ -230,8 +230,8 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// Opens the counters of this thread and looks whether they count: some virtual machines show a
-    /// unit that stays silent. `devices`: [`super::EVENT_SOURCES`].
+    /// Opens the counters of this thread and checks that they count: some virtual machines show a
+    /// silent unit. `devices`: [`super::EVENT_SOURCES`].
     pub fn find(devices: &Path, cpu: &Cpu) -> Result<Self, NotCounted> {
         let encoding = *encoding(cpu).ok_or(NotCounted::Unknown)?;
         if devices.join("cpu_atom").is_dir() {
@@ -250,7 +250,7 @@ impl Counting {
         open(&self.encoding, self.type_, tid as i32, -1)
     }
 
-    /// What they count of this thread while it works a little.
+    /// Their counts of this thread over a little work.
     fn try_here(&self) -> io::Result<(u64, u64)> {
         let counters = self.open(0)?;
         let mut words = [0_u64; 64];

@@ -17,7 +17,7 @@ pub enum Level {
     L3,
     /// Fourth-level cache.
     L4,
-    /// A cache, not told which; another core's or another socket's included.
+    /// A cache, not known which; another core's or another socket's included.
     AnyCache,
     /// On its way already: line fill buffer, or AMD's miss address buffer.
     FillBuffer,
@@ -25,7 +25,7 @@ pub enum Level {
     Ram,
     /// Persistent memory.
     Persistent,
-    /// Memory behind CXL.
+    /// Memory on CXL.
     Cxl,
     /// A device.
     Io,
@@ -33,14 +33,14 @@ pub enum Level {
     Uncached,
 }
 
-/// What other caches had.
+/// State of the line in other caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Snoop {
     /// None was asked.
     None,
     /// Another had it clean.
     Hit,
-    /// No other had it.
+    /// In no other cache.
     Miss,
     /// Another had it modified.
     HitModified,
@@ -53,7 +53,7 @@ pub enum Tlb {
     L1,
     /// Second-level buffer.
     L2,
-    /// One of the buffers, not told which.
+    /// A buffer, unknown which.
     Hit,
     /// By the hardware's walk of the page tables, or by the kernel.
     Walk,
@@ -62,7 +62,7 @@ pub enum Tlb {
 /// A decoded data source. `None` is "the PMU does not say".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DataSource {
-    /// A load; `false` together with `store` for what is neither or is not told.
+    /// A load; `false` together with `store` for what is neither or is not known.
     pub load: bool,
     /// A store.
     pub store: bool,
@@ -70,7 +70,7 @@ pub struct DataSource {
     pub level: Option<Level>,
     /// The named level belongs to another socket or node.
     pub remote: bool,
-    /// What other caches had.
+    /// State of the line in other caches.
     pub snoop: Option<Snoop>,
     /// How the address was translated.
     pub tlb: Option<Tlb>,

@@ -10,7 +10,7 @@
 //! kernel takes out.
 //!
 //! Limits: tested on layouts built from that header, not on a recording. Before Zen 4 a software
-//! prefetch or a miss without a buffer can carry a wrong level (erratum 1293), so none is told for
+//! prefetch or a miss without a buffer can carry a wrong level (erratum 1293), so none is reported for
 //! those.
 
 use super::data_source::{DataSource, Level, Tlb};
@@ -24,7 +24,7 @@ pub struct Op {
     pub address: Option<u64>,
     /// The physical address of its data.
     pub physical: Option<u64>,
-    /// Bytes of the access; `None` if not told.
+    /// Bytes of the access; `None` if not known.
     pub bytes: Option<u32>,
     /// Cycles from the miss of the first-level cache to the data; loads that missed only.
     pub miss_cycles: Option<u16>,
@@ -34,7 +34,7 @@ pub struct Op {
     pub source: DataSource,
 }
 
-/// Positions of the registers behind the capability word.
+/// Positions of the registers after the capability word.
 const RIP: usize = 1;
 const DATA: usize = 2;
 const DATA_2: usize = 3;
@@ -46,7 +46,7 @@ const PHYSICAL: usize = 6;
 const CAP_RIP_INVALID: u32 = 1 << 7;
 const CAP_ZEN4: u32 = 1 << 11;
 
-/// Decodes the bytes behind a raw sample's size word. `None` if they are too short.
+/// Decodes the bytes after a raw sample's size word. `None` if they are too short.
 pub fn decode(raw: &[u8]) -> Option<Op> {
     let capabilities = u32::from_le_bytes(raw.get(..4)?.try_into().ok()?);
     let register = |at: usize| {
@@ -56,7 +56,7 @@ pub fn decode(raw: &[u8]) -> Option<Op> {
     let (data, data_2, data_3) = (register(DATA)?, register(DATA_2)?, register(DATA_3)?);
     let (linear, physical) = (register(LINEAR)?, register(PHYSICAL)?);
     let is = |bit: u32| data_3 >> bit & 1 == 1;
-    // IbsLdOp, IbsStOp. One that does both counts as both here; the kernel calls it a load.
+    // IbsLdOp, IbsStOp. An operation with both counts as both here, and as a load in the kernel.
     let (load, store) = (is(0), is(1));
     let accessed = load || store;
     let rip_lost = capabilities & CAP_RIP_INVALID != 0 && data >> 38 & 1 == 1;
@@ -89,7 +89,7 @@ pub fn decode(raw: &[u8]) -> Option<Op> {
     })
 }
 
-/// Where the data was, and whether that belongs to another node.
+/// Source of the data, and whether on another node.
 fn level(zen4: bool, load: bool, data_2: u64, data_3: u64) -> Option<(Level, bool)> {
     let is = |bit: u32| data_3 >> bit & 1 == 1;
     let low = data_2 & 7;

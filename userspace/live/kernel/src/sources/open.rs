@@ -9,10 +9,10 @@ use std::{fmt, io};
 use super::{Absent, Kind, Offer, Source};
 use crate::perf::{self, Event};
 
-/// An open source, disabled. Dropping it ends it.
+/// An open source, disabled. Dropping ends it.
 #[derive(Debug)]
 pub struct Opened {
-    /// What it is, with the precision that was granted.
+    /// Its kind, with the granted precision.
     pub source: Source,
     /// The sampling event; takes the program and the period.
     pub event: Event,
@@ -121,9 +121,8 @@ pub struct Best {
     pub refused: Vec<Refusal>,
 }
 
-/// Opens on one CPU, for all that runs there, the best choice whose sources all open. `period`
-/// gives the first period of each in its own unit. Fails with all the reasons when not even the
-/// clock opens.
+/// Opens on one CPU, for all programs there, the best choice whose sources all open. `period` gives
+/// the first period of each in its own unit. Fails with all reasons if not even the clock opens.
 pub fn open_best(offer: &Offer, cpu: u32, period: impl Fn(&Source) -> u64) -> Result<Best, Vec<Refusal>> {
     let absent = |absent: &Absent| Refusal { kind: absent.kind, why: Why::Absent(absent.why.clone()) };
     let mut refused: Vec<Refusal> = offer.absent.iter().map(absent).collect();

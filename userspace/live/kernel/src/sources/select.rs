@@ -1,8 +1,8 @@
-//! Which source starts the samples of a trace: what the user asks for, else the best that proves itself.
+//! The source of a trace's samples: the requested one, else the best that passes a trial.
 //!
 //! Fit for a trace is what counts every access, or every operation, at one rate: each sample then
 //! stands for as many accesses as its period says. Load latency does not: it times loads that the
-//! processor picks, and how many it passes over is not told. Not here: reading what the machine
+//! processor picks, and how many it passes over is not known. Not here: reading what the machine
 //! offers (the module above), opening it ([`super::open`]).
 
 use std::{fmt, io};
@@ -28,7 +28,7 @@ pub enum SampleSource {
 /// What starts the samples of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selected {
-    /// Hardware events, each for the CPUs that have it. A CPU without any has the clock.
+    /// Hardware events, each for its CPUs. A CPU without an event has the clock.
     hardware: Vec<Source>,
     /// Why not what would be better, a sentence each.
     pub refused: Vec<String>,
@@ -56,7 +56,7 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// What was asked for and is not there.
+/// The requested source is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     asked: &'static str,

@@ -1,9 +1,9 @@
 //! Reads one event source's directory (`/sys/bus/event_source/devices/…`): type, formats, events,
 //! capabilities.
 //!
-//! A directory is given by its path, so that tests lay one out. Shapes are those of the kernel's
-//! `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events,caps}`. Not here: what
-//! a device means.
+//! Directories are given by path, for tests with their own. Formats are those of the kernel's
+//! `Documentation/ABI/testing/sysfs-bus-event_source-devices-{format,events,caps}`. Not here: the
+//! meaning of a device.
 //!
 //! Limits: a term that the kernel wants from the user (`event=?`) and a format over several words are errors.
 
@@ -29,13 +29,13 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// The device of this name, if the machine has it.
+    /// The device of this name, if present.
     pub(super) fn find(devices: &Path, name: &str) -> Option<Self> {
         let path = devices.join(name);
         path.is_dir().then(|| Self { name: name.to_owned(), path })
     }
 
-    /// The first device whose name begins so, in alphabetical order.
+    /// The first device with this beginning of its name, in alphabetical order.
     pub(super) fn find_prefixed(devices: &Path, prefix: &str) -> Option<Self> {
         let names =
             fs::read_dir(devices).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());

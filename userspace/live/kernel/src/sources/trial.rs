@@ -1,7 +1,8 @@
 //! Opens an address-sampling event for a moment, walks through memory of our own, and counts the
 //! samples whose address lies in it.
 //!
-//! Layouts are those of `perf_event_open(2)`. Not here: which event that is, and sampling in a trace.
+//! Layouts are those of `perf_event_open(2)`. Not here: the choice of the event, and sampling in a
+//! trace.
 
 use std::{io, os::fd::AsRawFd as _, ptr::NonNull, sync::atomic::Ordering, time::Duration};
 
@@ -22,7 +23,7 @@ pub fn samples_of(source: &Source) -> io::Result<usize> {
     try_for_a_moment(source, period)
 }
 
-/// The same, one each `period` of the source. On a thread of its own, because it binds itself to a CPU.
+/// The same, one each `period` of the source. In a separate thread, which binds itself to a CPU.
 fn try_for_a_moment(source: &Source, period: u64) -> io::Result<usize> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -64,7 +65,7 @@ fn bind(cpu: Option<u32>) -> io::Result<u32> {
     Ok(cpu)
 }
 
-/// Of this thread, if the source can follow one, else of the CPU with whatever runs there.
+/// Of this thread, if the source can follow one, else of the CPU with all its programs.
 fn open(source: &Source, cpu: u32, period: u64) -> io::Result<Opened> {
     let (tid, cpu) = if source.per_thread { (0, -1) } else { (-1, cpu as i32) };
     open_with(source, tid, cpu, period, SAMPLE_TYPE)
@@ -138,7 +139,7 @@ impl SampleRing {
         let head = unsafe { (&raw const (*page).data_head).read_volatile() };
         std::sync::atomic::fence(Ordering::Acquire);
         let len = (head as usize).min(DATA_PAGES * self.page_bytes);
-        // SAFETY: the records begin behind the first page and are `len` bytes; the event is
+        // SAFETY: the records begin after the first page and are `len` bytes; the event is
         // disabled, so the kernel does not write them any more.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(self.page_bytes), len) }.to_vec()
     }
@@ -146,7 +147,7 @@ impl SampleRing {
 
 impl Drop for SampleRing {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to any more.
+        // SAFETY: this function's own mapping, without remaining references.
         unsafe { libc::munmap(self.start.as_ptr().cast(), (1 + DATA_PAGES) * self.page_bytes) };
     }
 }

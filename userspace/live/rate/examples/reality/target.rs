@@ -252,7 +252,8 @@ impl Target {
         Ok(ThreadState { registers, extended })
     }
 
-    /// Lets the program run to its end; the CPU time in nanoseconds that it used, less that of ticks.
+    /// Lets the program run to its end; returns its CPU time in nanoseconds, less the time of
+    /// ticks.
     pub fn finish(mut self) -> io::Result<f64> {
         let mut cpu_ns = self.ticks.cpu_ns();
         loop {
@@ -278,7 +279,7 @@ impl Target {
     }
 }
 
-/// All ones when the stop was for a signal that is to be handed on, 0 when it was for our interrupt.
+/// All ones if the stop was for a signal to be handed on, 0 if it was for the interrupt.
 fn pass(status: i32) -> i32 {
     if status >> 16 == 0 { -1 } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! A perf event on one thread: its CPU time, and its registers at each tick.
+//! A perf event on one thread: CPU time, and registers at each tick.
 
 use std::io;
 use std::ptr::{self, NonNull};

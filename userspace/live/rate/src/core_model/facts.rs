@@ -35,11 +35,11 @@ pub(super) struct Form {
 /// What is needed of a static instruction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
-    /// Locations that it reads, but for addresses.
+    /// Locations read, except for addresses.
     pub reads: Locations,
-    /// The register that its address begins with.
+    /// Base register of the address.
     pub base: Locations,
-    /// The register that its address counts with.
+    /// Index register of the address.
     pub index: Locations,
     /// What implicit addresses are.
     pub implicit: Locations,
@@ -49,25 +49,26 @@ pub(super) struct Facts {
     pub writes: Locations,
     /// Locations written in part.
     pub merges: Locations,
-    /// Locations that change places: processors rename them.
+    /// Locations exchanged: processors rename them.
     pub exchange: Option<[Locations; 2]>,
     pub top: Top,
     /// Whether the top of the x87 stack says which registers the sets mean.
     pub has_x87: bool,
-    /// Cycles from its inputs to its result, beside those of a load.
+    /// Cycles from inputs to result, beside the cycles of a load.
     pub latency: u32,
-    /// What these are due to.
+    /// Cause of these cycles.
     pub kind: Latency,
-    /// Cycles for which it takes the divider.
+    /// Cycles of the divider.
     pub divides: u32,
-    /// Cycles for which nothing else is started.
+    /// Cycles without the start of another instruction.
     pub holds: u32,
     pub is_float: bool,
     /// Whether it takes an integer unit.
     pub is_integer: bool,
-    /// Whether a conditional branch right behind it becomes one operation with it.
+    /// Whether a conditional branch right after fuses with the instruction.
     pub fuses: bool,
-    /// Whether it is such a branch: it takes no unit and no place of its own. Of a block's facts only.
+    /// Whether the instruction is such a fused branch, without a unit and a slot. In a block's
+    /// facts only.
     pub is_fused: bool,
     pub is_string: bool,
     /// Whether it moves the stack pointer by a constant, beside pushes and calls.
@@ -75,7 +76,7 @@ pub(super) struct Facts {
     /// Whether its result is its input, or at a constant distance: a copy, a step, a scaled index.
     pub passes: bool,
     pub flow: Flow,
-    /// Address of what follows it.
+    /// Address of the next instruction.
     pub next: u64,
 }
 
@@ -143,7 +144,7 @@ impl Facts {
         }
     }
 
-    /// Whether it takes an integer unit of its own.
+    /// Whether the instruction takes an integer unit.
     pub fn takes_integer_unit(&self) -> bool {
         self.is_integer && !self.is_float && !self.is_fused
     }
@@ -193,7 +194,8 @@ fn passes(decoded: &iced_x86::Instruction, instruction: &Instruction) -> bool {
     }
 }
 
-/// Whether it is an operation of floating point or on vectors of its numbers, by its name: no copy.
+/// Whether an instruction is an operation of floating point or of its vectors, by name, and no
+/// copy.
 fn is_float(decoded: &iced_x86::Instruction) -> bool {
     let name = format!("{:?}", decoded.mnemonic()).to_ascii_lowercase();
     let name = name.strip_prefix('v').unwrap_or(&name);

@@ -7,7 +7,7 @@ use crate::core_limits::{Level, Machine};
 /// Lines that are remembered: twice as many are more than second-level caches hold.
 const MOST_LINES: usize = 1 << 17;
 
-/// Share of its latency that a line takes which a prefetcher foresees, by level.
+/// Share of the latency of a prefetched line, by level.
 const FORESEEN: [f64; 3] = [0.35, 0.2, 0.1];
 
 /// What lines cost that a window touches for the first time, in cycles.
@@ -58,8 +58,8 @@ impl Footprint {
         }
     }
 
-    /// The level of a machine, 0 to 2, that lines come from where so much memory fits; `None`: the
-    /// first-level cache.
+    /// The level of a machine, 0 to 2, with room for this much memory; `None`: the first-level
+    /// cache.
     pub fn level(&self, machine: &Machine) -> Option<usize> {
         let lines = self.pairs / (self.again + 1.0);
         machine.levels.iter().rposition(|level| lines >= level.from)

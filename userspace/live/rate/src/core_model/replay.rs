@@ -45,7 +45,7 @@ pub enum Constraint {
     IntUnits,
     /// Operations of floating point in a cycle.
     FpUnits,
-    /// The divider, which takes one operation at a time.
+    /// The divider, for one operation at a time.
     Divider,
     /// Instructions that may wait at a time.
     Window,
@@ -97,10 +97,10 @@ impl Constraint {
     }
 }
 
-/// Where lines come from that a window touches for the first time.
+/// Source of lines that a window touches for the first time.
 #[derive(Clone, Copy)]
 pub enum Misses<'a> {
-    /// The first-level cache: what is left is what the core needs.
+    /// The first-level cache: the remaining cycles are the core's.
     None,
     /// The level that holds as many lines as the windows read before go through.
     Footprint,
@@ -112,8 +112,8 @@ pub enum Misses<'a> {
 /// What a replay takes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Timing {
-    /// By executed instruction, in order: cycles that the last of all instructions so far is done
-    /// later because of this one. The wait behind a mispredicted branch is the branch's.
+    /// By executed instruction, in order: cycles by which this instruction delays the last
+    /// completion so far. The wait after a mispredicted branch is the branch's.
     pub cycles: Vec<f32>,
     /// Their sum.
     pub total: f64,
@@ -141,13 +141,13 @@ pub struct Demand {
 pub struct Executed {
     /// Index of the static instruction in the window's code.
     pub instruction: u32,
-    /// Whether it was a branch that the predictor did not foresee.
+    /// Whether the predictor missed the branch.
     pub is_mispredicted: bool,
     /// Whether its address comes out of a load, as it is or at a constant distance.
     pub is_chased: bool,
-    /// Lines that it touches as the first in the window.
+    /// Lines touched as the first in the window.
     pub new_lines: u32,
-    /// What it asks of the units.
+    /// Demand on the units.
     pub demand: Demand,
 }
 
@@ -162,8 +162,8 @@ impl Demand {
         self.divides += more.divides;
     }
 
-    /// Cycles that the busiest unit needs at least for this and so many instructions, and the limit that it
-    /// is; of loads and stores as if each went to a line of its own.
+    /// Least cycles of the busiest unit for this and the given number of instructions, and the
+    /// limit; loads and stores count as if each had a line of its own.
     pub fn cycles(&self, instructions: u64, machine: &Machine) -> (f64, Constraint) {
         let per = |n: u32, in_a_cycle: f64| f64::from(n) / in_a_cycle;
         let all = [
@@ -180,9 +180,8 @@ impl Demand {
 
 /// Replays of one program's windows on one machine.
 ///
-/// [`Replay::read`] takes one window after the other, in the order in which they were taken, since
-/// what the branch predictor and the footprint know is learnt from them; [`Replay::time`] may then
-/// be asked as often as there are constraints.
+/// [`Replay::read`] takes windows in the order of the trace, since the branch predictor and the
+/// footprint learn from them. [`Replay::time`] may then be called for each constraint.
 #[derive(Debug, Clone)]
 pub struct Replay {
     machine: Machine,

@@ -9,7 +9,7 @@ use crate::core_limits::Machine;
 
 /// Instructions between the oldest that is not done and the youngest that may start.
 const REORDER: usize = 320;
-/// Cycles from a mispredicted branch to what follows it.
+/// Cycles from a mispredicted branch to the next instruction.
 pub(super) const MISPREDICTED: u32 = 16;
 /// Cycles before the first bytes of a repeated string instruction, and its accesses in a cycle.
 const STRING: (u32, u32) = (30, 2);
@@ -21,7 +21,7 @@ const SLOT: u32 = 64;
 /// Cycles that are booked ahead, a power of two.
 const AHEAD: usize = 1024;
 
-/// A kind of unit that a schedule books cycle by cycle.
+/// A kind of unit that a schedule assigns cycle by cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Load,
@@ -45,15 +45,15 @@ pub(super) struct Limits {
     pub mispredicts: bool,
     /// Whether an address that comes out of a load is waited for.
     pub chases: bool,
-    /// Latency that costs nothing.
+    /// Latency without a cost.
     pub free: Option<Latency>,
     /// Cycles from an address to the value, in the first-level cache.
     pub load: u32,
-    /// The same where the address comes out of a load.
+    /// The same for an address from a load.
     pub chased_load: u32,
     /// Cycles from a store's value to a load of it.
     pub forward: u32,
-    /// The same where the load's address is computed anew.
+    /// The same for a load with a newly computed address.
     pub forward_anew: u32,
     /// Parts of a cycle that a store takes to the line of the one before.
     pub close_store: u32,
@@ -65,7 +65,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// All that a machine has.
+    /// All limits of a machine.
     pub fn of(machine: &Machine) -> Self {
         let parts = |in_a_cycle: f64| (f64::from(CYCLE) / in_a_cycle).round() as u32;
         let load = machine.load.round() as u32;
@@ -92,13 +92,13 @@ impl Limits {
     }
 
     /// All, with a whole number of instructions in a cycle, and values that come out of stores alike.
-    /// For a schedule that books no units.
+    /// For a schedule that assigns no units.
     pub fn in_whole_slots(machine: &Machine) -> Self {
         let all = Self::of(machine);
         Self { width: Some(machine.width.round() as u32 * SLOT), forward_anew: all.forward, ..all }
     }
 
-    /// With any number of one kind of units.
+    /// With any number of units of one kind.
     fn without(mut self, unit: Unit) -> Self {
         if let Some(parts) = self.units.get_mut(unit as usize) {
             *parts = 0;
@@ -140,26 +140,26 @@ struct Booked {
     taken: [u16; UNITS],
 }
 
-/// Which cycle it is, and what is under way.
+/// The present cycle, and the work in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
     limits: Limits,
     cycle: u32,
-    /// Parts of this cycle's width that are taken.
+    /// Parts of this cycle's width in use.
     started: u32,
     /// Cycle of the last branch that was taken.
     jumped: Option<u32>,
     /// When the value of each location is there.
     locations: [u32; Locations::PLACES],
-    /// When each of the last instructions and all before it are done.
+    /// Completion of each of the last instructions and of all before it.
     retired: [u32; REORDER],
     /// Place of the next one in `retired`.
     next: usize,
-    /// When all so far are done.
+    /// Completion of all instructions so far.
     all_done: u32,
     /// When each line is there.
     arrivals: Vec<u32>,
-    /// When the value of each word is there that was stored to.
+    /// Time at which each stored word's value is ready.
     words: Vec<u32>,
     /// When the last line so far has come from beyond the first-level cache.
     bus: f64,
@@ -207,8 +207,7 @@ impl Schedule {
         }
     }
 
-    /// When a window is done, in cycles, if units were as many as one likes. Its lines come from
-    /// where `memory` says.
+    /// Completion of a window, in cycles, with unlimited units. Its lines come from `memory`.
     pub fn run(&mut self, trace: &Trace, limits: Limits, memory: Memory) -> u32 {
         self.restart(limits, trace, false);
         self.each::<false>(trace, |_| memory, |_| {});
@@ -332,7 +331,7 @@ impl Schedule {
                 retires = retires.max(done + MISPREDICTED);
             }
             Went::Elsewhere if self.limits.width.is_some() => {
-                // One in a cycle: what is fetched ahead fills the cycle up.
+                // Starts an instruction in a cycle: fetched instructions fill the cycle up.
                 if !BOOKS || self.jumped == Some(self.cycle) {
                     self.next_cycle();
                 }
@@ -355,7 +354,7 @@ impl Schedule {
         self.cycle
     }
 
-    /// The next instruction is done at `at`, and gives its place up when all before it have.
+    /// The next instruction is done at `at`, and retires after all before it.
     #[inline(always)]
     fn retire(&mut self, at: u32) {
         self.all_done = self.all_done.max(at);
@@ -365,7 +364,7 @@ impl Schedule {
         self.next = if self.next + 1 == REORDER { 0 } else { self.next + 1 };
     }
 
-    /// When an access whose address is known at `addressed` has its value.
+    /// Time of an access's value, for an address known at `addressed`.
     #[inline(always)]
     fn touch<const BOOKS: bool>(
         &mut self,
@@ -411,7 +410,7 @@ impl Schedule {
         self.book_for(unit, from, self.parts(unit))
     }
 
-    /// The same, for so many parts of a cycle, which may be several cycles'.
+    /// The same for a number of parts of a cycle, which may span several cycles.
     #[inline(always)]
     fn book_for(&mut self, unit: Unit, from: u32, mut parts: u32) -> u32 {
         if parts == 0 {
@@ -471,7 +470,7 @@ impl Schedule {
         }
     }
 
-    /// When all of these are there.
+    /// Time at which all of these are ready.
     #[inline(always)]
     fn ready(&self, locations: Locations) -> u32 {
         let mut latest = self.cycle;

@@ -1,5 +1,5 @@
-//! A window made ready for a schedule: its executed instructions and accesses in order, with all
-//! that does not depend on time. A schedule of it hashes and decodes nothing.
+//! A window prepared for a schedule: executed instructions and accesses in order, with all facts
+//! independent of time. A schedule hashes and decodes nothing.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(super) const NO_WORD: u32 = u32::MAX;
 /// Where control went after an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Went {
-    /// To the next one in memory, or nobody knows.
+    /// To the next line in memory, or unknown.
     On,
     /// Elsewhere, as the predictor foresaw.
     Elsewhere,
@@ -36,16 +36,16 @@ pub(super) struct Step {
     pub instruction: u32,
     /// Index in [`Trace::facts`].
     pub facts: u32,
-    /// Where its accesses end in [`Trace::touches`]; they begin where those of the one before end.
+    /// End of its accesses in [`Trace::touches`]; they begin at the end of the instruction before.
     pub touches: u32,
-    /// Index of the word that it stores to last, or [`NO_WORD`].
+    /// Index of the word stored last, or [`NO_WORD`].
     pub stored: u32,
     pub went: Went,
     /// Whether the register that its address begins with comes out of a load.
     pub chases_base: bool,
-    /// The same of the register that its address counts with.
+    /// The same for the index register of the address.
     pub chases_index: bool,
-    /// Top of the x87 stack that its registers are counted from.
+    /// Top of the x87 stack, the origin of its registers' numbers.
     pub top: u8,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Arrival {
     Before,
     /// Now, and a prefetcher foresees it.
     Near,
-    /// Now, and nothing foresees it.
+    /// Immediately, without prefetching.
     Far,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Arrival {
 pub(super) struct Touch {
     /// Index of its line.
     pub line: u32,
-    /// Index of its word where the window stored to it before, or [`NO_WORD`].
+    /// Index of the word if the window stored to it before, or [`NO_WORD`].
     pub word: u32,
     pub arrival: Arrival,
     pub is_store: bool,
@@ -105,13 +105,13 @@ pub(super) struct Counts {
     pub divides: u32,
 }
 
-/// Makes windows ready, one after the other in the same memory; with what is learnt of one program.
+/// Prepares windows one after the other in the same memory, with the knowledge about one program.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trace {
     pub steps: Vec<Step>,
     pub touches: Vec<Touch>,
     pub facts: Vec<Facts>,
-    /// For each line, the access that touched it first.
+    /// For each line, its first access.
     pub firsts: Vec<Event>,
     /// Number of words that were stored to.
     pub words: usize,
@@ -119,12 +119,12 @@ pub(super) struct Trace {
     pub footprint: Footprint,
     /// Addresses of instructions met so far, in this window or before.
     known: Table,
-    /// For each of `known`, the instruction that was there last.
+    /// For each of `known`, the last instruction at the address.
     known_facts: Vec<(InstructionRecord, Facts)>,
     predictor: Predictor,
     /// Blocks of the window at hand.
     blocks: Table,
-    /// For each of `blocks`, where its instructions lie in `facts`.
+    /// For each of `blocks`, the position of its instructions in `facts`.
     ranges: Vec<Range<u32>>,
     data: Data,
 }
@@ -263,7 +263,7 @@ struct Address {
     written: [u32; 2],
 }
 
-/// General registers: no others form addresses but those of gathers.
+/// General registers: only these form addresses, apart from gathers.
 const GENERAL: usize = 16;
 
 /// How often each register was written.

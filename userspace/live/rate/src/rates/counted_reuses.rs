@@ -1,5 +1,5 @@
-//! Accesses between two touches of a watched word: which registers may count them, and what time ×
-//! rate expects.
+//! Accesses between two touches of a watched word: the registers that may count them, and the
+//! expectation by time × rate.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use crate::prior::median;
 use crate::steps::difference;
 use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 
-/// CPU time behind a sample for which its rate holds; further away it is the mean over so many
-/// neighbours to each side.
+/// CPU time after a sample with the sample's own rate; further away the mean over neighbours to
+/// each side holds.
 const LOCAL_NS: f64 = 1.5e6;
 const AROUND: usize = 8;
-/// Readings of a place's samples from which it is known how much time the thread spends there, and
-/// how much it may spend elsewhere.
+/// Readings of a place's samples from which the thread's share of time there is known, and the
+/// greatest share of time elsewhere.
 const FEWEST_SEEN: u32 = 20;
 const MOST_ELSEWHERE: f64 = 0.1;
-/// The same where the sample's own readings all found it there.
+/// The same if all of the sample's own readings found the thread there.
 const MOST_AROUND: f64 = 0.4;
-/// Instructions at other work that are remembered of a place's readings.
+/// Remembered instructions at other work of a place's readings.
 const MOST_ADDRESSES: usize = 512;
-/// Times between two readings with one between them are told apart by so much, up to so many; the
-/// shortest that there are many of.
+/// Resolution and number of times between two readings with one between them; the shortest time
+/// with many readings.
 const BRACKET_NS: u64 = 125_000;
 const BRACKETS: usize = 16;
 const FEWEST_BRACKETS: usize = 5;
-/// As long as between the shortest two readings that have one between them.
+/// As long as the shortest two readings with one between them.
 const BEYOND_NS: f64 = 400_000.0;
 /// Where registers count to a loop's end and from the start of the next: relative error of the time
 /// that both take and of the clock, and of numbers that agree; and standard deviation of a rate's
@@ -50,7 +50,7 @@ pub struct Counts<'a> {
 }
 
 impl Counts<'_> {
-    /// Accesses between two touches, where registers count them better than time × rate.
+    /// Accesses between two touches, if registers count them better than time × rate.
     pub fn between(&self, span: &Span) -> Option<Estimate> {
         let Counts { of, rates, by_place } = self;
         let kept = of.samples.get(span.sample)?;
@@ -62,7 +62,7 @@ impl Counts<'_> {
 }
 
 impl Rates {
-    /// For all samples so far, `rates` being [`Rates::rates`].
+    /// For all samples so far; `rates` is [`Rates::rates`].
     pub fn counts<'a>(&'a self, rates: &'a [SampleRate]) -> Counts<'a> {
         let mut all: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for (kept, rate) in self.samples.iter().zip(rates) {
@@ -74,7 +74,7 @@ impl Rates {
         Counts { of: self, rates, by_place: by_place.collect() }
     }
 
-    /// Those of one loop.
+    /// Candidates of one loop.
     fn within(
         &self,
         kept: &Kept,
@@ -101,8 +101,8 @@ impl Rates {
             if slope.sigma > MOST_ROUGH {
                 return None;
             }
-            // Two instructions of one visit or of two that follow each other, or of visits that are
-            // rounds apart: the word was left alone for longer.
+            // Two instructions of one visit, of consecutive visits, or of visits several rounds
+            // apart: the word was idle for longer.
             if steps == 0.0 && from != to && span.without as f64 * slope.value <= quantity.largest as f64 {
                 return None;
             }
@@ -114,7 +114,7 @@ impl Rates {
             accesses: rate * span.cpu_ns,
             sigma,
             clock: rate * span.error_ns,
-            // Behind a reuse the thread is warm.
+            // After a reuse the thread is warm.
             cold: if span.until_ns <= span.cpu_ns { rate * COLD_NS } else { 0.0 },
             more_than: span.without as f64,
         };
@@ -122,8 +122,8 @@ impl Rates {
         Some(Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Those of one loop up to its end and of another from its start, where these take about the
-    /// time that there was.
+    /// Candidates of one loop up to its end and of another from its start, if these take about the
+    /// time between the touches.
     fn across(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
         let (from, to) = (accessing(&span.from), accessing(&span.to));
         let is_timed = span.error_ns <= MOST_OFF * span.cpu_ns;
@@ -157,8 +157,8 @@ impl Rates {
         let cold_ns = if span.until_ns <= span.cpu_ns { COLD_NS.min(off_ns) } else { 0.0 };
         let told = |left: (f64, f64), done: (f64, f64)| {
             let over_ns = span.cpu_ns - left.0 / first_rate - done.0 / last_rate;
-            // Registers that are used for two arrays in turn have ranges that are nobody's round:
-            // the others agree.
+            // Registers used for two arrays in turn have a range that is no period: the remaining
+            // registers agree.
             let support = agreeing(&lefts, left) + agreeing(&dones, done);
             let accesses = left.0 + done.0;
             let is_told = (-off_ns..=off_ns + cold_ns).contains(&over_ns);
@@ -170,8 +170,8 @@ impl Rates {
         is_good.then(|| Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Whether two instructions are of one loop whose windows begin now here, now there: a register
-    /// of one was followed at the other's place.
+    /// Whether two instructions belong to one loop whose windows begin at several places: a
+    /// register of one was followed at the place of the other.
     fn is_one_loop(&self, from: u64, to: u64, places: [u64; 2]) -> bool {
         [from, to].into_iter().zip(places).any(|(ip, other)| {
             let followed = |index: u32| self.quantities.get(index as usize).map(Quantity::places);
@@ -179,7 +179,7 @@ impl Rates {
         })
     }
 
-    /// Samples around one whose thread it shares, with their numbers.
+    /// Samples of the same thread around one sample, with their numbers.
     fn neighbours(&self, kept: &Kept, number: usize) -> impl Iterator<Item = (usize, &Kept)> {
         let thread = kept.thread;
         let near = number.saturating_sub(AROUND)..self.samples.len().min(number + AROUND + 1);
@@ -194,8 +194,8 @@ impl Rates {
         let faster = self.faster_elsewhere(kept.region, seen, by_place);
         let of_accesses = |share: f64| share * faster / (1.0 + share * (faster - 1.0));
         let share = of_accesses(seen.elsewhere());
-        // The place makes the second touch too: it is seen there at both ends of what lies between
-        // that and the last reading.
+        // The place makes the second touch too: both ends of the time since the last reading lie
+        // there.
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
         // A reading between the touches makes it half as likely that the thread was elsewhere.
@@ -265,9 +265,10 @@ pub(super) struct Seen {
     /// At the place.
     here: u32,
     all: u32,
-    /// Where the others found it: instructions, and how often.
+    /// Findings of the other readings: instructions, and how often.
     elsewhere_at: BTreeMap<u64, u32>,
-    /// Those between two others that found it there, by the time between these two: at other work, and all.
+    /// Readings between two others at the place, by the time between these two: at other work, and
+    /// all.
     between: [(u32, u32); BRACKETS],
 }
 
@@ -293,14 +294,14 @@ impl Seen {
         }
     }
 
-    /// Share of the time behind its samples that it spends elsewhere.
+    /// Share of the time after its samples that the thread spends elsewhere.
     fn elsewhere(&self) -> f64 {
         1.0 - f64::from(self.here) / f64::from(self.all.max(1))
     }
 
-    /// The same of the time between two moments at which it is there, up to so far apart: of the
-    /// longest that are known well. A loop that calls functions has such excursions, one that is
-    /// left for good after a while has none.
+    /// The same for the time between two moments at the place, up to a distance: of the longest
+    /// well-known ones. A loop with calls has such excursions; a loop left for good after a while
+    /// has none.
     fn excursions(&self, apart_ns: f64) -> Option<f64> {
         let brackets = ((apart_ns / BRACKET_NS as f64) as usize).max(FEWEST_BRACKETS);
         let (mut left, mut all) = (0, 0);
@@ -336,7 +337,7 @@ fn agreeing(all: &[(f64, f64)], (one, _): (f64, f64)) -> usize {
     all.iter().filter(|(other, _)| (other - one).abs() <= MOST_OFF * one).count()
 }
 
-/// An address within the instruction that touched: a trap comes behind it.
+/// An address within the touching instruction: a trap comes after it.
 fn accessing(moment: &Moment) -> u64 {
     moment.ip.saturating_sub(1)
 }

@@ -27,7 +27,7 @@ pub(super) struct ClockPages {
 }
 
 impl ClockPages {
-    /// Finds them, by `/proc/self/maps`, which must be readable. None where anything fails.
+    /// Finds them in `/proc/self/maps`, which must be readable. None after an error.
     pub(super) fn find() -> ClockPages {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mappings = clock_mappings(&maps).map(|(clock, start, end)| {
@@ -37,7 +37,7 @@ impl ClockPages {
         ClockPages { mappings: mappings.collect() }
     }
 
-    /// Copies the page with this number of a mapping that has `count` pages. Whether there is one.
+    /// Copies the page with this number of a mapping with `count` pages. Returns whether it exists.
     pub(super) fn copy(&self, clock: Clock, number: u64, count: u64, into: &mut Page) -> bool {
         let ours = self.mappings.iter().find(|(kind, pages)| *kind == clock && pages.len() as u64 == count);
         let page = ours.and_then(|(_, pages)| *pages.get(usize::try_from(number).ok()?)?);
@@ -46,7 +46,7 @@ impl ClockPages {
         let (whole, _) = into.as_chunks_mut::<{ size_of::<u64>() }>();
         for _ in 0..ATTEMPTS {
             let mut differs = false;
-            // Twice, so that nothing is taken that the kernel was just writing.
+            // Twice, to exclude a page under the kernel's hands.
             for pass in 0..2 {
                 for (n, word) in whole.iter_mut().enumerate() {
                     // SAFETY: a page of ours that was readable, and stays mapped for as long as we

@@ -17,7 +17,7 @@ use seccompiler::{
 pub(super) const NOBODY: u32 = 65_534;
 /// Descriptors that may be open at a time.
 pub(super) const FILES: u64 = 4096;
-/// Memory that may be taken beyond what is there when the limits are set.
+/// Memory allowed beyond the amount at the time of the limit.
 const MEMORY: u64 = 1 << 30;
 
 /// What was not possible.
@@ -48,14 +48,14 @@ pub(super) fn settle(real_time: Option<i32>) {
 
 /// Another user, no capabilities, ends with `parent`.
 pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
-    // Without CAP_KILL, its tracer may end it, and the kernel may do so after the tracer's end,
-    // only where its saved user is still the tracer's. It cannot go back to that user: the filter
-    // knows no such call.
+    // A tracer without CAP_KILL may end this process, and the kernel may after the tracer's end,
+    // only if the saved user is still the tracer's. The process cannot return to that user: the
+    // filter has no such call.
     let saved = if may_kill_others() { NOBODY } else { u32::MAX };
     // SAFETY: system calls with plain arguments; the list of groups is empty.
     unsafe {
         for capability in 0..64 {
-            // Fails beyond the last one, and for those who may not.
+            // Fails beyond the last capability, and without the right.
             libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0);
         }
         let changed = [
@@ -74,7 +74,7 @@ pub(super) fn drop_rights(parent: u32) -> Result<(), Refused> {
     let header = [0x2008_0522_u32, 0];
     let none = [0_u32; 6];
     // SAFETY: both arrays have the layout of that version and are live; the other calls have plain
-    // arguments. A change of user clears the signal at the parent's death and the attribute behind
+    // arguments. A change of user clears the signal at the parent's death and the attribute above
     // it, so they come last.
     unsafe {
         must("give up its capabilities", libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()))?;
@@ -127,7 +127,7 @@ pub(super) fn set_limits(real_time_us: u64) -> Result<(), Refused> {
 
 /// Closes every descriptor above `last`.
 pub(super) fn close_above(last: RawFd) -> Result<(), Refused> {
-    // SAFETY: nothing of this process uses those descriptors any more.
+    // SAFETY: those descriptors are not used any more in this process.
     must("close descriptors", unsafe { libc::syscall(libc::SYS_close_range, last + 1, u32::MAX, 0) })
 }
 
@@ -149,7 +149,7 @@ fn filter(socket: RawFd) -> Result<BpfProgram, seccompiler::BackendError> {
     let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let rules = [
-        // The targets' memory; it holds no other file.
+        // The targets' memory; no other file is open.
         (libc::SYS_pread64, any()),
         (libc::SYS_preadv, any()),
         (libc::SYS_close, any()),

@@ -57,7 +57,7 @@ pub(super) fn tell(waited_for: &'static AtomicU32, always: &'static AtomicU32) -
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a word holds that the thread with this id marks at its end, and that somebody sleeps on.
+/// Content of a word marked at the end of the thread with this id, while a waiter sleeps on it.
 pub(super) fn open(tid: u32) -> u32 {
     tid & libc::FUTEX_TID_MASK | libc::FUTEX_WAITERS
 }

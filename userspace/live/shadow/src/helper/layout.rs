@@ -60,7 +60,7 @@ pub(super) enum Ask {
     Nothing = 4,
 }
 
-/// A question. Plain, so that it can lie in shared memory.
+/// A question, as plain data for shared memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Request {
@@ -144,7 +144,7 @@ impl<T> Clone for Section<T> {
 }
 impl<T> Copy for Section<T> {}
 
-/// Where everything lies. Both sides compute it from the same [`Room`].
+/// Positions of all parts. Both sides compute them from the same [`Room`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     pub(super) request: Section<Request>,
@@ -171,7 +171,7 @@ impl Layout {
             *end = (offset + count * size_of::<T>()).next_multiple_of(PAGE as usize);
             Section { offset, count, of: PhantomData }
         }
-        // The first page holds the three words by which questions, answers and death are told.
+        // The first page holds the three words by which questions, answers and death are announced.
         let mut end = PAGE as usize;
         Layout {
             request: next(&mut end, 1),

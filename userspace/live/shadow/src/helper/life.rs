@@ -1,5 +1,5 @@
-//! One window process, seen from the tracer: its start, a question and its answer, its end. Not
-//! here: what is asked.
+//! One window process, from the tracer's side: start, question and answer, end. Not here: the
+//! content of questions.
 
 use std::fs::File;
 use std::io;
@@ -28,18 +28,18 @@ pub(super) struct Process {
     usual: usize,
     /// Number of the last question.
     number: u32,
-    /// When that was asked, while there is no answer to it.
+    /// Time of an unanswered question.
     since_ns: Option<u64>,
     /// The first answer has come: it is confined.
     is_up: bool,
-    /// The processor that it was put on.
+    /// The processor of the process.
     cpu: usize,
     /// CPU time when it was last looked at.
     cpu_ns: std::cell::Cell<u64>,
 }
 
 impl Process {
-    /// Starts one; it gets ready by itself.
+    /// Starts a process, which prepares itself.
     pub(super) fn start(settings: &Settings) -> Result<Process, Error> {
         let failed = |what| move |error: io::Error| Error::System(what, error);
         let bytes = Layout::new(&settings.room).bytes;
@@ -92,7 +92,7 @@ impl Process {
         self.pid
     }
 
-    /// Whether it has answered the first question: whether it is confined and takes others.
+    /// Whether the first question is answered: the process is confined and ready.
     pub(super) fn is_up(&self) -> bool {
         self.is_up
     }
@@ -196,7 +196,7 @@ impl Process {
         self.shared.copy(&layout.registers, 0, counts.blocks as usize, registers);
     }
 
-    /// Appends what the tables have beyond what is copied already.
+    /// Appends the part of the tables that is not copied yet.
     pub(super) fn copy_code(
         &self,
         instructions: usize,
@@ -214,8 +214,8 @@ impl Process {
         sys::life(self.pidfd.as_fd()) != Life::Alive
     }
 
-    /// CPU time so far. Its number may be another process' once somebody has reaped it, so it is
-    /// looked at first.
+    /// CPU time so far. A reaped process's id may belong to another process, so the state is
+    /// checked first.
     pub(super) fn cpu_ns(&self) -> u64 {
         if sys::life(self.pidfd.as_fd()) != Life::Gone
             && let Ok(cpu_ns) = sys::cpu_ns(self.pid)
@@ -225,7 +225,7 @@ impl Process {
         self.cpu_ns.get()
     }
 
-    /// Ends it. Its CPU time and what it said of its end.
+    /// Ends the process. Returns its CPU time and its last message.
     pub(super) fn bury(self) -> (u64, String) {
         sys::kill(self.pidfd.as_fd());
         // A killed process that is being woken; where it takes longer, the kernel keeps an entry
@@ -262,7 +262,7 @@ impl Pin {
             process.cpu = cpu;
         }
         let before = if is_real_time && process.cpu == cpu { sys::affinity(0).ok() } else { None };
-        // It may be kept there already.
+        // It may be stored there already.
         let before = before.filter(|before| !sys::are_equal(before, &here));
         if before.is_some() && sys::set_affinity(0, &here).is_err() {
             return Pin { before: None };

@@ -3,7 +3,7 @@
 //!
 //! Limits: a list is true at the moment when it was read. A range that became text later is read
 //! anew for each window, which costs time only; one that ceased to be text, or a device mapped
-//! later, must be told ([`super::Helper::update_maps`]).
+//! later, must be reported ([`super::Helper::update_maps`]).
 
 use super::layout::MOST_RANGES;
 use crate::memory::{PAGE, Page};
@@ -19,15 +19,14 @@ pub enum What {
         /// Offset of the range in it.
         offset: u64,
     },
-    /// A device's registers or memory: reading them may change them, so a window ends there.
+    /// Registers or memory of a device: reading may change them, so a window ends there.
     Closed,
     /// Pages of the kernel's clock, which cannot be read there: the window process has the same.
     Clock(Clock),
     /// The same of a process in another time namespace: a window ends there. Never in [`ranges`].
     OtherClock,
-    /// One byte of text where memory shows a breakpoint that the kernel has put there (a uprobe),
-    /// and what the file has. Never in
-    /// [`ranges`]: nothing in `/proc` tells it. Its `end` is not looked at.
+    /// One byte of text with a breakpoint of the kernel in memory (a uprobe), and the file's byte.
+    /// Never in [`ranges`], because `/proc` does not show it. Its `end` is ignored.
     Probed(u8),
 }
 
@@ -45,9 +44,9 @@ pub enum Clock {
 pub struct TextRange {
     /// First byte, a multiple of the page size but for a probed byte.
     pub start: u64,
-    /// Behind the last byte, a multiple of the page size.
+    /// After the last byte, a multiple of the page size.
     pub end: u64,
-    /// What it is.
+    /// Kind of the range.
     pub what: What,
 }
 
@@ -83,7 +82,7 @@ fn range(line: &str) -> Option<TextRange> {
     })
 }
 
-/// The clock mappings in the text of `/proc/PID/maps`: which, first byte, byte behind the last.
+/// The clock mappings in the text of `/proc/PID/maps`: which, first byte, byte after the last.
 pub(super) fn clock_mappings(maps: &str) -> impl Iterator<Item = (Clock, u64, u64)> {
     maps.lines().filter_map(range).filter_map(|range| match range.what {
         What::Clock(clock) => Some((clock, range.start, range.end)),
@@ -138,7 +137,7 @@ const HYPERVISOR_CLOCK: u64 = 3;
 const OTHER_CLOCK: u64 = 4;
 
 /// The list as the window process gets it: by address, first byte with the kind in its low bits,
-/// byte behind the last; then addresses of probed bytes, marked, and what stood there. Too many:
+/// byte after the last; then addresses of probed bytes, marked, and what stood there. Too many:
 /// text is left out, which is always right, as it is then read anew.
 pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     let mut sorted: Vec<&TextRange> = ranges.iter().collect();
@@ -168,7 +167,7 @@ pub(super) enum At {
     Closed,
     /// The clock, of another time namespace.
     OtherClock,
-    /// Which page of how many of which clock mapping.
+    /// Page number, number of pages, and clock mapping.
     Clock(Clock, u64, u64),
 }
 
@@ -176,7 +175,7 @@ pub(super) enum At {
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     ranges: Vec<[u64; 2]>,
-    /// Addresses and what the file has there, by address.
+    /// Addresses and the file's bytes, by address.
     probed: Vec<(u64, u8)>,
 }
 
@@ -202,7 +201,7 @@ impl Lookup {
         }
     }
 
-    /// What lies there.
+    /// Content of the range.
     pub(super) fn at(&self, address: u64) -> At {
         let behind = self.ranges.partition_point(|[start, _]| start & !KINDS <= address);
         let found = behind.checked_sub(1).and_then(|n| self.ranges.get(n));

@@ -1,13 +1,13 @@
 //! A target's memory through its `/proc/PID/mem`: in the window process, or for a window in this one.
 //!
-//! Where the kernel has put breakpoints into text (uprobes) that the caller told of, the file's
+//! Where the kernel has put breakpoints into text (uprobes) that the caller named, the file's
 //! bytes are returned.
 //!
-//! Runs of pages take one `preadv`, whatever order they are asked for in and wherever they go. A
-//! read of a page that is not there ends a run and nothing else.
+//! Runs of pages take one `preadv`, for any order and destination. An absent page ends a run
+//! without other effects.
 //!
-//! A page that waits for a `userfaultfd(2)` handler is not there for this file, which is just as
-//! well: nobody waits.
+//! A page that waits for a `userfaultfd(2)` handler is absent for this file, hence never waited
+//! for.
 //!
 //! Pages of the kernel's clock are ours (`clock_pages`).
 //!
@@ -49,14 +49,14 @@ pub struct ProcessMemory {
 unsafe impl Send for ProcessMemory {}
 
 impl ProcessMemory {
-    /// The memory of a process that we may trace, whose ranges are these.
+    /// The memory of a traceable process with these ranges.
     pub fn open(pid: u32, maps: &[TextRange]) -> io::Result<ProcessMemory> {
         let file = File::open(format!("/proc/{pid}/mem"))?;
         let maps = in_namespace(maps, clock_pages::is_same_time(pid));
         Ok(ProcessMemory::with(file.into(), Lookup::new(packed(&maps)), Arc::new(ClockPages::find())))
     }
 
-    /// The memory behind this descriptor.
+    /// The memory of this descriptor.
     pub(super) fn with(file: OwnedFd, ranges: Lookup, clocks: Arc<ClockPages>) -> ProcessMemory {
         ProcessMemory { file, ranges, clocks, gone: false, asked: 0, order: Vec::new(), parts: Vec::new() }
     }
@@ -78,7 +78,7 @@ impl ProcessMemory {
                 first as libc::off_t,
             )
         };
-        // The end of the file is the kernel's way to say that nobody uses this address space any more:
+        // The end of the file means an unused address space:
         // https://github.com/torvalds/linux/blob/v6.12/fs/proc/base.c (mem_rw).
         self.gone |= got == 0;
         usize::try_from(got).unwrap_or(0) / PAGE as usize
@@ -130,7 +130,7 @@ impl Memory for ProcessMemory {
                     self.ranges.unprobe(page(*n), bytes);
                 }
             }
-            // The page at which the run ended is not there; what follows it may be.
+            // The page at the end of the run is absent; the next ones may be present.
             rest = if got == run { others } else { rest.get(got + 1..).unwrap_or_default() };
         }
         self.order = order;

@@ -1,7 +1,7 @@
 //! The window process: started by the tracer from its own program, confined, then one answer to
 //! each question.
 //!
-//! It has one thread. Whatever goes wrong inside ends it; the tracer starts another one.
+//! The process has one thread. An error inside ends it; the tracer starts another one.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -96,7 +96,7 @@ pub fn become_helper_if_asked() {
 }
 
 fn serve() -> i32 {
-    // SAFETY: the tracer put them there; where nobody did, the first use of them fails.
+    // SAFETY: the tracer put them there; otherwise their first use fails.
     let (socket, memory) = unsafe { (OwnedFd::from_raw_fd(SOCKET), OwnedFd::from_raw_fd(MEMORY)) };
     let mut message = [0; 64];
     let start = match sys::receive(socket.as_fd(), &mut message, true) {
@@ -112,10 +112,10 @@ fn serve() -> i32 {
     1
 }
 
-/// The code tables in shared memory; how far they are filled is told with each answer.
+/// The code tables in shared memory; how far they are filled stands in each answer.
 fn tables(shared: &'static Shared, counts: &'static TableCounts) -> Tables {
     let layout = &shared.layout;
-    // SAFETY: called once, and nothing else of this process refers to these sections.
+    // SAFETY: called once, without other references to these sections.
     unsafe {
         let (instructions, blocks) = (shared.slice(&layout.instructions), shared.slice(&layout.blocks));
         Tables { instructions, blocks, counts }
@@ -132,7 +132,7 @@ struct Server {
 }
 
 impl Server {
-    /// Takes what it needs while it may, then gives up every right but the system calls, which go last.
+    /// Takes its resources while permitted, then gives up every right, the system calls last.
     fn new(start: &Start, memory: OwnedFd) -> Result<Server, Refused> {
         let shared = Shared::map(memory.as_fd(), &start.room).map_err(|e| Refused("map its memory", e))?;
         // It is needed until the process ends.
@@ -250,7 +250,7 @@ impl Server {
         let state = self.executor.run(request.key, &self.state, target, &limits, &mut log);
         answer.counts = log.counts;
         if target.asked == 0 {
-            // Nothing but what was remembered: of this program, or of the one before it?
+            // Only remembered data: of this program, or of the one before?
             target.probe(self.state.registers.rip);
         }
         answer.gone = u32::from(target.gone);

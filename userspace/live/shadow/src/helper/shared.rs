@@ -9,8 +9,8 @@
 //! process itself may make references: it writes only between a question and its answer, and the
 //! tracer reads only then after the answer.
 //!
-//! The file cannot shrink (sealed), so reading it cannot fail; it is sparse, so room that is never
-//! used costs nothing.
+//! The file cannot shrink (sealed), so reading cannot fail. It is sparse, so unused room costs
+//! nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -27,7 +27,7 @@ use crate::memory::PAGE;
 #[derive(Debug)]
 pub(super) struct Shared {
     base: NonNull<u8>,
-    /// Where everything lies in it.
+    /// Positions of its parts.
     pub(super) layout: Layout,
 }
 
@@ -127,7 +127,7 @@ impl Shared {
         self.words(section, index, 1).map(value)
     }
 
-    /// The first entries; none where there are fewer.
+    /// The first entries; none if fewer exist.
     pub(super) fn first<T: Plain>(&self, section: &Section<T>, count: usize) -> impl Iterator<Item = T> {
         let words = self.words(section, 0, count).unwrap_or_default();
         words.chunks_exact(size_of::<T>() / WORD).map(value)
@@ -193,7 +193,7 @@ impl Shared {
     /// The entries themselves. For the window process only.
     ///
     /// # Safety
-    /// Nobody else may refer to this section while the slice lives.
+    /// The section must have no other reference during the slice's life.
     #[expect(clippy::mut_from_ref, reason = "memory outside Rust's own; the caller excludes aliases")]
     pub(super) unsafe fn slice<T: Plain>(&self, section: &Section<T>) -> &mut [T] {
         // SAFETY: sections lie in the mapping and begin pages; any bytes are values of a plain
@@ -207,12 +207,12 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length; nothing refers to it any more.
+        // SAFETY: mapped in `map` with this length, without remaining references.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.layout.bytes) };
     }
 }
 
-/// The entry that these words are.
+/// The entry in these words.
 #[inline(always)]
 fn value<T: Plain>(words: &[AtomicU64]) -> T {
     assert_eq!(words.len(), size_of::<T>() / WORD);

@@ -12,7 +12,7 @@ fn result(value: libc::c_long) -> io::Result<libc::c_long> {
 
 fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     let fd = result(fd)? as RawFd;
-    // SAFETY: the system call returned a new descriptor that nobody else owns.
+    // SAFETY: the system call returned a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -148,7 +148,7 @@ pub(super) fn receive(
     if (level, kind, len) != (libc::SOL_SOCKET, libc::SCM_RIGHTS, one) {
         return Ok((got as usize, None));
     }
-    // SAFETY: a message of this kind and length carries one new descriptor, which is ours.
+    // SAFETY: a message of this kind and length carries one new descriptor without another owner.
     let fd = unsafe { OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<RawFd>().read_unaligned()) };
     Ok((got as usize, Some(fd)))
 }
@@ -180,9 +180,9 @@ pub(super) fn kill(pidfd: BorrowedFd<'_>) {
 pub(super) enum Life {
     /// It lives.
     Alive,
-    /// It has ended and its entry is still there.
+    /// The child has ended, with its entry still present.
     Ended,
-    /// Somebody else has taken its entry.
+    /// Its entry was already reaped.
     Gone,
 }
 
@@ -201,7 +201,7 @@ fn wait(pidfd: BorrowedFd<'_>, flags: i32) -> (Life, libc::siginfo_t) {
     (life, info)
 }
 
-/// How a child stands. Its entry is left there.
+/// State of a child, without reaping it.
 pub(super) fn life(pidfd: BorrowedFd<'_>) -> Life {
     wait(pidfd, libc::WNOWAIT).0
 }
@@ -218,7 +218,7 @@ pub(super) fn reap(pidfd: BorrowedFd<'_>) -> String {
     }
 }
 
-/// The processor that this thread is on, and whether this thread has a real-time priority.
+/// The processor of this thread, and whether the thread has a real-time priority.
 pub(super) fn placement() -> (usize, bool) {
     // SAFETY: system calls with plain arguments.
     unsafe {
@@ -228,7 +228,7 @@ pub(super) fn placement() -> (usize, bool) {
     }
 }
 
-/// Processors that a thread (0: this one) may use.
+/// Processors allowed for a thread (0: this one).
 pub(super) fn affinity(tid: u32) -> io::Result<libc::cpu_set_t> {
     // SAFETY: an all-zero set is a valid one; it is live and its size is given.
     unsafe {
@@ -238,7 +238,7 @@ pub(super) fn affinity(tid: u32) -> io::Result<libc::cpu_set_t> {
     }
 }
 
-/// Sets the processors that a thread (0: this one) may use.
+/// Sets the processors allowed for a thread (0: this one).
 pub(super) fn set_affinity(tid: u32, set: &libc::cpu_set_t) -> io::Result<()> {
     // SAFETY: the set is live and its size is given.
     result(unsafe { libc::sched_setaffinity(tid as i32, size_of_val(set), set) }.into()).map(drop)

@@ -7,9 +7,8 @@ use super::layout::{Answer, unflat};
 use crate::state::ThreadState;
 use crate::window::{Counts, End};
 
-/// A window that was executed. Its numbers are possible ones: each count fits its room. What is in
-/// it may still be anything, should the window process have been taken over: look it up, do not
-/// index with it.
+/// An executed window. Its numbers are possible: each count fits its room. Its content may be
+/// arbitrary if the window process was taken over: look values up, never index with them.
 #[derive(Debug)]
 pub struct Window<'a> {
     /// How much it holds.
@@ -38,7 +37,7 @@ pub struct Kept {
 }
 
 impl<'a> Window<'a> {
-    /// The window that this answer, whose counts have been checked, tells of.
+    /// The window of this answer with checked counts.
     pub(super) fn new(answer: Answer, end: End, helper: &'a mut Helper) -> Window<'a> {
         Window { counts: answer.counts, end, gone: answer.gone != 0, answer, helper }
     }
@@ -49,7 +48,7 @@ impl<'a> Window<'a> {
         self.helper.process.as_ref().filter(|_| within)?.event(index)
     }
 
-    /// The value that the access with this number moved.
+    /// The value moved by the access with this number.
     pub fn value(&self, index: usize) -> Option<u64> {
         let within = (index as u64) < self.counts.accesses;
         self.helper.process.as_ref().filter(|_| within)?.value(index)
@@ -76,7 +75,7 @@ impl<'a> Window<'a> {
         ThreadState { registers: unflat(&self.answer.registers), extended }
     }
 
-    /// Copies everything, over what `into` held. Better after the resume.
+    /// Copies everything, over the former content of `into`. Better after the resume.
     pub fn copy(&self, into: &mut Kept) {
         into.counts = self.counts;
         into.generation = self.helper.generation;

@@ -11,7 +11,7 @@ use locality_capture::{
 };
 
 impl Assembler {
-    /// Asks for all names that a sample will need.
+    /// Asks for all names of a sample.
     pub(super) fn ask_ahead(
         &mut self,
         pid: u32,
@@ -35,7 +35,7 @@ impl Assembler {
         self.prepare(pid, walk.addresses.iter().copied().chain(own).chain(inside));
     }
 
-    /// Asks for those of these names that are not known.
+    /// Asks for the unknown ones of these names.
     pub(super) fn prepare(&mut self, pid: u32, addresses: impl Iterator<Item = CodeAddress>) {
         let resolved = &self.resolved;
         self.symbolizer.prepare(pid, addresses.filter(|address| !resolved.contains_key(&(pid, *address))));

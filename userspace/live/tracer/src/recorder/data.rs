@@ -1,6 +1,6 @@
 //! The assembler's part about data objects: asks where accesses lie, and writes the answers.
 //!
-//! The thread of `locating` does the looking; here are the ids of modules and stacks, and the heap
+//! The thread of `object_thread` does the looking; here are the ids of modules and stacks, and the heap
 //! blocks, which must be asked for in the order of events. A heap object whose site is known bears
 //! the name of the variable that leads to it, else that of the place of its allocation.
 
@@ -28,19 +28,19 @@ pub(super) struct Stop<'a> {
     pub record: &'a SampleRecord,
     pub walk: &'a Walk,
     pub fs_base: Option<u64>,
-    /// The walk's frames, for those who keep them.
+    /// The walk's frames, if needed later.
     pub frames: &'a Arc<[StackFrame]>,
 }
 
-/// What is kept of data objects.
+/// What is stored of data objects.
 pub(super) struct Data {
-    /// `None` where its thread did not start.
+    /// `None` if the thread did not start.
     locator: Option<Locator>,
     heap: Option<Heap>,
     /// Call stacks of allocation sites, with the allocating function. By the site alone: its name
     /// is unique in the trace, and a child has blocks of its parent's sites.
     sites: HashMap<u64, Site>,
-    /// Objects of sites, to be told again when more is known of the site.
+    /// Objects of sites, to be sent again when more is known of the site.
     of_site: HashMap<u64, HashMap<ObjectId, Object>>,
 }
 
@@ -52,7 +52,7 @@ struct Site {
     function: String,
     /// The lines of the program's own source on the way there, innermost first.
     places: Vec<String>,
-    /// Which of them names it.
+    /// The line that names the site.
     named_by: usize,
 }
 
@@ -69,9 +69,9 @@ impl Site {
 /// Lines of a site's path that may name it.
 const PLACES_MAX: usize = 16;
 
-/// For each site, by its places (innermost first) and the mean bytes of its blocks, which place names
-/// it: the innermost that allocates blocks of one size only. What allocates many sizes for several
-/// callers is a wrapper of the allocator. Where all do, the innermost.
+/// For each site, by its places (innermost first) and the mean bytes of its blocks, the naming
+/// place: the innermost with blocks of one size only. A place with many sizes for several callers
+/// is a wrapper of the allocator. If all are, the innermost.
 fn naming_places(sites: &[(&[String], u64)]) -> Vec<usize> {
     let mut sizes: HashMap<&str, HashSet<u64>> = HashMap::new();
     for (places, bytes) in sites {
@@ -103,7 +103,7 @@ impl Data {
 }
 
 impl Assembler {
-    /// Writes what is known of data objects so far.
+    /// Writes the present knowledge of data objects.
     pub fn put_objects(&mut self) {
         let answers: Vec<Answer> = self.data.locator.iter().flat_map(Locator::answers).collect();
         answers.into_iter().for_each(|answer| self.put_answer(answer));
@@ -144,7 +144,7 @@ impl Assembler {
         self.store.heap(&row);
     }
 
-    /// Looks past the allocator's wrappers, now that it is known for which sizes places are called.
+    /// Skips the allocator's wrappers, now recognisable by the sizes of their blocks.
     fn name_sites(&mut self, totals: &[SiteTotal]) {
         let totals: Vec<(u64, u64)> = totals
             .iter()
@@ -196,7 +196,7 @@ impl Assembler {
         self.store.object(id, &row);
     }
 
-    /// A site was met: its stack, and a name for what is allocated there.
+    /// A site was met: its stack, and a name for its allocations.
     pub(super) fn heap_site(&mut self, site: &HeapSite) {
         let walk = self.sites.walk(site.pid, &site.regs, &site.stack);
         let stack = self.stack(site.pid, &walk);
@@ -304,7 +304,7 @@ impl Assembler {
         self.tell_locator(Told::Asked(Box::new(question)));
     }
 
-    /// Blocks that were given back before need not be kept.
+    /// Blocks that were given back before need not be stored.
     pub(super) fn asked_until(&self, time_ns: u64) {
         if let Some(heap) = &self.data.heap {
             heap.passed(time_ns.saturating_sub(DISORDER_NS));

@@ -7,7 +7,7 @@ use syscalls::Sysno;
 
 use super::Assembler;
 
-/// Bytes of the instruction `syscall`, behind which the saved instruction pointer lies.
+/// Bytes of the instruction `syscall`, after which the saved instruction pointer lies.
 const SYSCALL_BYTES: u64 = 2;
 
 impl Assembler {

@@ -22,7 +22,7 @@ fn steps() -> usize {
     std::env::var("LOCALITY_ISA_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(STEPS)
 }
 
-/// What was predicted at one step for those that follow.
+/// Prediction at one step for the following steps.
 struct Prediction {
     path: VecDeque<(u64, Known)>,
     result: Result<KnownAccess, Unreachable>,
@@ -44,7 +44,7 @@ struct Tally {
 
 #[test]
 fn programs_do_as_predicted() {
-    // The first from its very first instruction, which is the dynamic linker's; the others from their own.
+    // The first program from its first instruction, the dynamic linker's; the rest from their own.
     let programs: [&[&str]; 5] = [
         &["/bin/ls", "-l", "/"],
         &["/bin/sh", "-c", "i=0; while [ $i -lt 9999 ]; do i=$((i+1)); done"],

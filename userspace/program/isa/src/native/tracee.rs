@@ -1,4 +1,4 @@
-//! A child process, stopped at its first instruction, that is stepped one instruction at a time.
+//! A child process, stopped at its first instruction, for single steps.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -29,7 +29,7 @@ impl Tracee {
     pub(super) fn start(command: &[&str]) -> Option<Tracee> {
         let mut child = Command::new(command[0]);
         child.args(&command[1..]).stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
-        // SAFETY: PTRACE_TRACEME is one system call; it allocates nothing and takes no lock after the fork.
+        // SAFETY: PTRACE_TRACEME is one system call, without allocation or lock after the fork.
         unsafe { child.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
         let child = match child.spawn() {
             Ok(child) => child,
@@ -102,7 +102,7 @@ impl Tracee {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Writes into the child, also where the child itself may not.
+    /// Writes into the child, also to read-only memory.
     pub(super) fn write(&self, address: u64, bytes: &[u8]) {
         self.memory.write_all_at(bytes, address).unwrap();
     }
@@ -137,7 +137,7 @@ impl Tracee {
 
 impl Drop for Tracee {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended already.
         if ptrace::kill(self.pid).is_ok() {
             let _ = waitpid(self.pid, None);
         }

@@ -1,4 +1,4 @@
-//! One symboliser process, seen from the tracer: its start, requests and answers, its end.
+//! One symboliser process, from the tracer's side: start, requests and answers, end.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -28,14 +28,14 @@ pub(super) struct Process {
     pidfd: OwnedFd,
     socket: OwnedFd,
     patience: Duration,
-    /// Numbers of the modules that it has.
+    /// Numbers of its modules.
     has: HashSet<u32>,
     unsent: Vec<u8>,
     cpu_ns: u64,
     truncated: u64,
-    /// What it said of its end.
+    /// Its message about its end.
     last_words: Option<String>,
-    /// It was too late, so its end is ours.
+    /// It was too late, so the tracer ends it.
     is_late: bool,
 }
 
@@ -178,7 +178,7 @@ impl Process {
         self.cpu_ns = self.cpu_ns.max(cpu_ns);
     }
 
-    /// Ends it. How it ended, where it did so by itself.
+    /// Ends the process. Returns the manner of an earlier end.
     pub(super) fn bury(mut self) -> Option<String> {
         let pidfd = self.pidfd.as_raw_fd();
         // A crash closes the socket before the process is seen to have ended; an answer of nonsense
@@ -192,8 +192,8 @@ impl Process {
             let none = std::ptr::null::<libc::siginfo_t>();
             // SAFETY: plain arguments. It can only fail when the process has ended.
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, libc::SIGKILL, none, 0) };
-            // One that the kernel keeps (a file system that does not answer) stays there; nobody
-            // waits for it.
+            // A process blocked in the kernel (a file system that does not answer) stays, without
+            // being waited for.
             is_ready(self.pidfd.as_fd(), libc::POLLIN, BURIAL);
         }
         // SAFETY: all-zero bytes are valid values to overwrite.
@@ -223,7 +223,7 @@ impl Process {
 
 fn owned(descriptor: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(descriptor) {
-        // SAFETY: the system call returned a new descriptor that nobody else owns.
+        // SAFETY: the system call returned a new descriptor without another owner.
         Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }

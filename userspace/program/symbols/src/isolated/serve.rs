@@ -1,7 +1,7 @@
 //! The symboliser process: started by the tracer from its own program, limited, then one answer to
 //! each request.
 //!
-//! It has one thread. What goes wrong inside ends it, and the tracer starts another one.
+//! The process has one thread. An error ends it, and the tracer starts another one.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use crate::truncated::truncated_pages;
 
 /// The argument that asks a program to become the symboliser process.
 pub(super) const ARGUMENT: &str = "--locality-symboliser";
-/// Where the tracer put its end of the socket.
+/// Descriptor of the socket from the tracer.
 const SOCKET: RawFd = 0;
 /// Most memory of its own, in bytes: twice what the compressed sections of a file may claim in all.
 const MOST_MEMORY: u64 = 4 << 30;
@@ -35,7 +35,7 @@ pub fn become_symboliser_if_asked() {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {
         settle();
-        // SAFETY: the tracer put it there; where nobody did, the first use of it fails.
+        // SAFETY: the tracer put it there; otherwise its first use fails.
         let socket = unsafe { OwnedFd::from_raw_fd(SOCKET) };
         exit(match serve(socket.as_fd()) {
             Ok(()) => 0,
@@ -77,8 +77,7 @@ fn settle() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Says by which signal it ends; whoever waits for all children of the tracer may take that from
-/// the tracer.
+/// Reports the signal of its end; a wait for all children of the tracer may take the status first.
 extern "C" fn on_death(signal: i32) {
     let words = (DYING | signal as u32 & 0xff).to_le_bytes();
     // SAFETY: system calls with plain arguments and live bytes. The action was reset, so the signal
@@ -94,7 +93,7 @@ extern "C" fn on_death(signal: i32) {
 enum Known {
     /// Not read before somebody asks for it.
     Sent(Box<Ask>, Vec<OwnedFd>),
-    /// `None` where it cannot be read.
+    /// `None` if unreadable.
     Open(Option<(Resolved, Arc<Module>)>),
 }
 
@@ -150,7 +149,7 @@ fn open(known: &mut Known) -> Option<&mut (Resolved, Arc<Module>)> {
             Some(root) => PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd())),
             None => Path::new(OsStr::from_bytes(root)).to_owned(),
         };
-        // All of it is read here, so the root directory is not needed later.
+        // Everything is read here, so the root directory is not needed later.
         let module = mapped.and_then(|bytes| Module::new(path, bytes, file, &root)).map(Arc::new);
         let opened = module.map(|module| (Resolved::new(Arc::clone(&module)), module));
         *known = Known::Open(opened);

@@ -1,4 +1,4 @@
-//! What is said between tracer and symboliser process: messages, each behind its length, through a
+//! What is said between tracer and symboliser process: messages, each after its length, through a
 //! socket.
 
 use std::io;
@@ -15,7 +15,7 @@ pub(super) enum Ask {
     /// A module by its number, without an answer. Descriptors come with it: of the file, unless
     /// there are bytes, and of the root directory, unless that could not be opened.
     Module { number: u32, path: String, root: Vec<u8>, bytes: Option<Vec<u8>> },
-    /// Frames at these addresses of this module.
+    /// Frames at these addresses of a module.
     Frames(u32, Vec<u64>),
     /// Start of the function around this address.
     Start(u32, u64),
@@ -25,13 +25,13 @@ pub(super) enum Ask {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
     pub(super) said: Said,
-    /// Its CPU time so far.
+    /// CPU time of the process so far.
     pub(super) cpu_ns: u64,
-    /// Pages that were gone when it read them, so far.
+    /// Unreadable pages that it met so far.
     pub(super) truncated: u64,
 }
 
-/// What it says.
+/// The message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Said {
     /// To [`Ask::Frames`], for each address, innermost first.
@@ -40,7 +40,7 @@ pub(super) enum Said {
     Start(Option<u64>),
 }
 
-/// What a frame has beyond its module.
+/// Data of a frame beyond its module.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     pub(super) function: Option<String>,
@@ -58,7 +58,7 @@ impl From<SourceFrame> for Part {
 }
 
 impl Said {
-    /// Whether it is an answer to this.
+    /// Whether a message answers this one.
     pub(super) fn fits(&self, wanted: &Wanted<'_>) -> bool {
         match (self, wanted) {
             (Self::Frames(frames), Wanted::Frames(addresses)) => frames.len() == addresses.len(),
@@ -131,8 +131,8 @@ pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>]
     }
 }
 
-/// Receives the bytes that are there, up to `into`'s length, and descriptors that come with them.
-/// `Ok((0, _))`: the other end is gone.
+/// Receives the available bytes, up to `into`'s length, with their descriptors. `Ok((0, _))`: the
+/// other end is gone.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     into: &mut [u8],

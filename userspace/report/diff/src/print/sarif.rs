@@ -1,4 +1,4 @@
-//! SARIF 2.1.0 (OASIS, 2020): a result for each regressed row, with its line of source where there is one.
+//! SARIF 2.1.0 (OASIS, 2020): a result for each regressed row, with its line of source if known.
 
 use locality_report::schema::diff::{Diff, Row, Verdict};
 use serde::Serialize;

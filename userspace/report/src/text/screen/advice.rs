@@ -1,4 +1,4 @@
-//! What to do: titles with their gain, what they rest on, and what stands in the way.
+//! Advice: titles with their gain, evidence, and obstacles.
 
 use locality_units::wrap::wrap;
 

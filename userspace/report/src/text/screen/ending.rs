@@ -14,7 +14,7 @@ const MANY: u64 = 400;
 const SOME: u64 = 100;
 /// Less time in the kernel is not said.
 const LITTLE: f64 = 0.02;
-/// Places from which the program enters the kernel that the screen names, and samples that each needs.
+/// Places of entry into the kernel on the screen, and required samples of each.
 const KERNEL_ENTRIES: usize = 3;
 const KERNEL_SAMPLES: u64 = 5;
 /// Characters of such a place.
@@ -198,7 +198,7 @@ impl Screen<'_> {
             }
         }
         text.push('.');
-        // Beside programs that hardly ran, a share of their time says nothing.
+        // Relative to programs that hardly ran, a share of their time carries no information.
         if let Some(own) = overhead.by_cause.controller.finite().filter(|own| (0.1..=100.0).contains(own)) {
             text.push_str(&format!(" The tool's own CPU time is {own:.1} % of the program's (--own)."));
         }

@@ -12,7 +12,7 @@ const LEVELS: usize = 3;
 const OTHERS: usize = 6 + 7 + 7;
 
 impl Screen<'_> {
-    /// Where there are several.
+    /// For several groups.
     pub(super) fn groups(&self) -> Vec<Line> {
         let Some(groups) = self.report.groups.as_ref().filter(|groups| groups.rows.len() > 1) else {
             return Vec::new();

@@ -57,7 +57,7 @@ impl Line {
         self
     }
 
-    /// As it is printed, without its end of line.
+    /// The printed form, without its end of line.
     pub fn print(&self, width: usize, ascii: bool, style: Style) -> String {
         let text = if self.is_whole { self.text.clone() } else { super::names::cut(&self.text, width) };
         let text = text.trim_end();
@@ -73,7 +73,7 @@ impl Line {
     }
 }
 
-/// One character for one, so that columns stay where they are; what ± takes more, the gap behind it gives.
+/// One character for one, to preserve columns; the gap after ± is reduced by its width.
 fn in_ascii(text: &str) -> String {
     let mut ascii = String::new();
     let mut is_longer = false;

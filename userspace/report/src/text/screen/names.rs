@@ -3,7 +3,7 @@
 
 use crate::schema::place::Place;
 
-/// Least room in which a function's name says something.
+/// Least room for a function's name.
 const LEAST_NAME: usize = 6;
 
 /// Cuts the end off, with an ellipsis in its place.

@@ -1,5 +1,5 @@
-//! Numbers on one screen: two or three digits, with their interval, or with half of its width where there is
-//! little room.
+//! Numbers on one screen: two or three digits, with their interval, or with half of its width in a
+//! narrow screen.
 
 use crate::schema::{Estimate, Interval, number::Number};
 
@@ -8,7 +8,7 @@ use crate::schema::{Estimate, Interval, number::Number};
 pub struct Between {
     /// The value.
     pub value: f64,
-    /// The interval; `None` where it is not known.
+    /// The interval; `None` if unknown.
     pub interval: Option<(f64, f64)>,
 }
 

@@ -351,7 +351,7 @@ fn place_of(line: &ObjectLine) -> Place {
     }
 }
 
-/// "integrate particles.cpp:31 → energy :51": the file of the reuse only where that is another one.
+/// "integrate particles.cpp:31 → energy :51": the file of the reuse only if different.
 fn ends(pair: &Pair, room: usize) -> String {
     let of = |place: &Option<Place>| place.clone().unwrap_or_default();
     let (used, mut reused) = (of(&pair.used.place), of(&pair.reuse.place));
@@ -372,7 +372,7 @@ fn ends(pair: &Pair, room: usize) -> String {
     format!("{} → {}", names::place(&used, first), names::place(&reused, second))
 }
 
-/// Room for two texts: each has half of it, and what the shorter one leaves.
+/// Room for two texts: half for each, and the rest of the shorter one.
 fn halves(room: usize, first: &str, second: &str) -> (usize, usize) {
     let (a, b) = (first.chars().count(), second.chars().count());
     let half = room / 2;
