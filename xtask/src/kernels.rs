@@ -1,8 +1,8 @@
 //! `cargo xtask kernels`: boots kernels of Debian under emulation, and tries on each what is claimed for it.
 //!
 //! The machine's own kernel is rarely a user's, and verifiers differ: what one kernel loads, an
-//! older one refuses. Which kernels are claimed to work stands in `judge`; README.md and
-//! docs/limitations.md name those that ran.
+//! older one refuses. Which kernels are claimed to work stands in `judge`;
+//! docs/limitations.md names those that ran.
 //!
 //! Limits: there is no PMU in an emulated processor, and its times are no measure of cost.
 

@@ -32,7 +32,7 @@ pub enum Prefetch {
     /// Nothing.
     #[default]
     None,
-    /// The line behind one that missed.
+    /// The line after one that missed.
     NextLine,
     /// The line that an instruction will touch next, where its last touches are evenly apart.
     Stride,
