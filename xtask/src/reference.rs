@@ -1,8 +1,8 @@
 //! Writes docs/reference/json.md from the types of the report (`userspace/report/schema`), and
 //! docs/reference/cli.md from the parser's help (`userspace/cli`).
 //!
-//! The types know of their comments only under test, so tests write the pages; the same tests fail where a page
-//! differs from its source.
+//! The types know of their comments only under test, so tests write the pages; the same tests fail
+//! where a page differs from its source.
 
 use anyhow::Result;
 

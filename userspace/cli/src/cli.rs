@@ -111,8 +111,8 @@ pub enum Other {
         /// How reuses are weighted: kaplan-meier, horvitz-thompson, or proportional (RDX's).
         #[arg(long, default_value_t, value_name = "ESTIMATOR")]
         estimator: Estimator,
-        /// Use only the first part of the trace, of this length, with rates from all of it. Shows whether the
-        /// estimates have converged.
+        /// Use only the first part of the trace, of this length, with rates from all of it. Shows
+        /// whether the estimates have converged.
         #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_negative_numbers = true)]
         first: Option<Duration>,
         /// How to print.
@@ -137,12 +137,13 @@ pub enum Other {
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// What changed between two profiles, how sure that is, and whether it is a regression (exit status 3).
+    /// What changed between two profiles, how sure that is, and whether it is a regression (exit
+    /// status 3).
     ///
     /// Example: locality-bpf diff base.locality new.locality --fail-on 'misses:LLC > +10 %'
     Diff(diff_args::DiffArgs),
-    /// A profile in another program's format: pprof, flame graphs, speedscope, Firefox Profiler, KCachegrind,
-    /// tables.
+    /// A profile in another program's format: pprof, flame graphs, speedscope, Firefox Profiler,
+    /// KCachegrind, tables.
     ///
     /// Example: locality-bpf export trace.locality --to pprof -o trace.pb.gz
     Export(export_args::ExportArgs),
@@ -164,9 +165,9 @@ pub enum Other {
         /// instruction.
         #[arg(long, value_enum, default_value_t = Level::Line, requires = "against")]
         level: Level,
-        /// Distance from an event to its sample, in lines or instructions (--level): MEAN,VARIANCE, or `paper`
-        /// for 1 line. The other method then looks for each event before its sample. `calibrate` measures the
-        /// skid of the clock.
+        /// Distance from an event to its sample, in lines or instructions (--level): MEAN,VARIANCE,
+        /// or `paper` for 1 line. The other method then looks for each event before its sample.
+        /// `calibrate` measures the skid of the clock.
         #[arg(long, value_name = "SKID", requires = "against")]
         skid: Option<Gaussian>,
         /// Move the samples of the other method by this skid first, to see what --skid corrects.
@@ -237,15 +238,15 @@ pub struct ExactArgs {
     pub instructions: bool,
     /// Count only accesses by the instructions of this function; may be given several times.
     ///
-    /// Names are those of the symbol table, or readable: `write`, `fmt::write`. Callees and inlined copies of
-    /// the function are excluded.
+    /// Names are those of the symbol table, or readable: `write`, `fmt::write`. Callees and inlined
+    /// copies of the function are excluded.
     #[arg(long, value_name = "NAME")]
     pub function: Vec<String>,
     /// Count only accesses to data of this type, as the instruction sees it; may be given several times.
     ///
-    /// Types are named as in the report: i8 to i64, f32, f64, f80, integer_vector_128, float_vector_256 and so
-    /// on. Distances and footprint then count these accesses alone. Best with `--granularity` of the
-    /// type's bytes.
+    /// Types are named as in the report: i8 to i64, f32, f64, f80, integer_vector_128,
+    /// float_vector_256 and so on. Distances and footprint then count these accesses alone. Best
+    /// with `--granularity` of the type's bytes.
     #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
     pub data_type: Vec<DataType>,
     /// Also count stack distances within the sets of a cache with this number of sets, for up to 32 ways.
@@ -284,7 +285,8 @@ pub struct ParallelismArgs {
     /// Example: locality-bpf exact --parallelism --inclusive compress -- ./prog arg
     #[arg(long)]
     pub parallelism: bool,
-    /// Which dependences count: values, as the algorithm needs, or machine, as executed [default: values].
+    /// Which dependences count: values, as the algorithm needs, or machine, as executed [default:
+    /// values].
     #[arg(long, value_name = "VIEW", requires = "parallelism")]
     pub view: Option<exact::ViewArg>,
     /// Which dependences are ignored, instead of a view.
@@ -299,8 +301,8 @@ pub struct ParallelismArgs {
     /// Latencies of instructions [default: unit].
     #[arg(long, value_name = "MODEL", requires = "parallelism")]
     pub latency: Option<exact::LatencyArg>,
-    /// Count only calls of this function, from call to return, with all callees; may be given several times.
-    /// Also restricts reuse, the mix of instructions and simulated caches.
+    /// Count only calls of this function, from call to return, with all callees; may be given
+    /// several times. Also restricts reuse, the mix of instructions and simulated caches.
     #[arg(long, value_name = "FUNCTION")]
     pub inclusive: Vec<String>,
 }
@@ -319,8 +321,8 @@ pub struct CacheArgs {
     /// Example: --cache L1=32K,8,64 --cache LL=8M,16,64
     #[arg(long, value_name = "CACHES", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub cache: Vec<CacheArg>,
-    /// Count as this tool does, for comparison: two levels, instruction fetches in the last level too, and
-    /// Callgrind's rules for costs and for accesses that straddle lines.
+    /// Count as this tool does, for comparison: two levels, instruction fetches in the last level
+    /// too, and Callgrind's rules for costs and for accesses that straddle lines.
     #[arg(long, value_name = "TOOL", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub compatible: Option<Compatible>,
     /// Prefetcher to simulate [default: none].
@@ -400,8 +402,8 @@ pub struct TraceArgs {
     pub all: bool,
     /// Trace the processes of this pid namespace: of a container, or of a pod that shares its namespace.
     ///
-    /// For a sidecar. Processes outside of the namespace are never measured. The tool and the processes that
-    /// started it are excluded.
+    /// For a sidecar. Processes outside of the namespace are never measured. The tool and the
+    /// processes that started it are excluded.
     #[arg(long, group = "target")]
     pub namespace: bool,
     /// Trace the processes of a cgroup (v2), for instance of one container.
@@ -422,23 +424,24 @@ pub struct TraceArgs {
     pub overhead: f64,
     /// CPU time that this tool itself may use, in percent of all processors [default: no limit].
     ///
-    /// The tool takes fewer samples where their analysis would exceed the limit, but at least two for each
-    /// second of the program's CPU time. The report says if the limit was exceeded.
+    /// The tool takes fewer samples where their analysis would exceed the limit, but at least two
+    /// for each second of the program's CPU time. The report says if the limit was exceeded.
     #[arg(long, value_parser = units::percent, value_name = "PERCENT")]
     pub own: Option<f64>,
-    /// Target for the longest pause of a thread. A pause may last twice as long when the CPU is busy or caches
-    /// are cold.
+    /// Target for the longest pause of a thread. A pause may last twice as long when the CPU is busy
+    /// or caches are cold.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
     /// How to follow allocations, to name heap blocks by their allocation site: preload, probes or off
     /// [default: preload for a launched command, else off].
     ///
-    /// `preload`: a launched program loads a small library first (LD_PRELOAD), which records allocations.
-    /// Programs with an allocator of their own, static programs and translators are not recorded, and the
-    /// report says so. `probes`: kernel breakpoints in the code of the traced programs, on malloc, free and
-    /// similar functions (Linux 6.6 or newer). A program that runs copies of its code, or allocates on two
-    /// stacks at once, can then end by SIGTRAP or SIGILL. The cost is part of the budget. Without a value:
-    /// `preload` for a launched command, else `probes`.
+    /// `preload`: a launched program loads a small library first (LD_PRELOAD), which records
+    /// allocations. Programs with an allocator of their own, static programs and translators are not
+    /// recorded, and the report says so. `probes`: kernel breakpoints in the code of the traced
+    /// programs, on malloc, free and similar functions (Linux 6.6 or newer). A program that runs
+    /// copies of its code, or allocates on two stacks at once, can then end by SIGTRAP or SIGILL.
+    /// The cost is part of the budget. Without a value: `preload` for a launched command, else
+    /// `probes`.
     #[arg(
         long,
         value_enum,
@@ -454,8 +457,8 @@ pub struct TraceArgs {
     pub no_heap: bool,
     /// Follow allocations of this size and above [default: 1K]; implies --heap.
     ///
-    /// Smaller allocations are only counted. Each followed block costs some microseconds of the budget. Where
-    /// the budget does not suffice, the limit rises, and the report says so.
+    /// Smaller allocations are only counted. Each followed block costs some microseconds of the
+    /// budget. Where the budget does not suffice, the limit rises, and the report says so.
     #[arg(long, value_parser = units::size_above_0, value_name = "SIZE", conflicts_with_all = ["all", "no_heap"])]
     pub heap_min: Option<u64>,
     /// Debug registers of each thread for watchpoints, 1 to 4.
@@ -463,8 +466,8 @@ pub struct TraceArgs {
     /// A thread has four. The default leaves one for a debugger or for the program itself.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
     pub registers: u8,
-    /// Measure the costs of ticks and traps on this machine again, instead of using a measurement from the
-    /// last 24 hours.
+    /// Measure the costs of ticks and traps on this machine again, instead of using a measurement
+    /// from the last 24 hours.
     #[arg(long)]
     pub recalibrate: bool,
     /// Record no data values. By default the profile has the least and the greatest integer that each
@@ -479,15 +482,15 @@ pub struct TraceArgs {
     pub no_window: bool,
     /// Ignore accesses by the kernel in system calls: a reuse is then the program's own next access.
     ///
-    /// By default a buffer that `read` fills again is reused there, and marked kernel. Distances count the
-    /// program's own accesses either way. Needs Linux 6.10.
+    /// By default a buffer that `read` fills again is reused there, and marked kernel. Distances
+    /// count the program's own accesses either way. Needs Linux 6.10.
     #[arg(long)]
     pub user_only: bool,
-    /// Also watch threads that cannot be paused. In a virtual machine on a host before Linux 6.14 this can
-    /// kill them (SIGTRAP).
+    /// Also watch threads that cannot be paused. In a virtual machine on a host before Linux 6.14
+    /// this can kill them (SIGTRAP).
     ///
-    /// Such a host now and then loses the reason of a trap (about one in 36,000), and a thread that is not
-    /// paused then dies. Required with --no-stop and -a inside a virtual machine.
+    /// Such a host now and then loses the reason of a trap (about one in 36,000), and a thread that
+    /// is not paused then dies. Required with --no-stop and -a inside a virtual machine.
     #[arg(long)]
     pub watch_unheld: bool,
     /// Event that starts samples: the clock, or hardware that samples accesses. pebs and ibs are refused
@@ -500,8 +503,8 @@ pub struct TraceArgs {
     /// How reuses are weighted: kaplan-meier, horvitz-thompson, or proportional (RDX's).
     #[arg(long, default_value_t, value_name = "ESTIMATOR")]
     pub estimator: Estimator,
-    /// Stop when time distances are known this precisely: the widest half of a 95 % interval over all bins,
-    /// as a share (0.05 or 5%). With -d, the earlier of the two. Needs pauses and windows.
+    /// Stop when time distances are known this precisely: the widest half of a 95 % interval over
+    /// all bins, as a share (0.05 or 5%). With -d, the earlier of the two. Needs pauses and windows.
     #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with_all = ["no_window", "no_stop", "all"])]
     pub until_ci: Option<f64>,
     /// How to print.
@@ -522,8 +525,8 @@ pub struct OutputArgs {
     /// Write the report to a file [default: stdout; stderr when a command is launched].
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Rows of each table [default: as many as fit on the screen, 10 or fewer of other text, 100 of JSON, all
-    /// of json1].
+    /// Rows of each table [default: as many as fit on the screen, 10 or fewer of other text, 100 of
+    /// JSON, all of json1].
     #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
     pub top: Option<usize>,
 }

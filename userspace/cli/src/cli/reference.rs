@@ -1,7 +1,7 @@
 //! docs/reference/cli.md: the help of the program and of each command, as `--help` prints them.
 //!
-//! A test writes the page under `LOCALITY_WRITE_REFERENCE` (`cargo xtask reference`), and otherwise fails where
-//! the page differs from the help.
+//! A test writes the page under `LOCALITY_WRITE_REFERENCE` (`cargo xtask reference`), and otherwise
+//! fails where the page differs from the help.
 
 use std::{fmt::Write as _, fs, path::Path};
 
