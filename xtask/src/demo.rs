@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: trace a live process that treats its caches badly, print the report, follow its first
 //! advice, and say how much faster the program is.
 //!
-//! Not here: the flaw itself, which is `tests/programs/picture.c`, and the change, a switch of that program.
+//! Not here: the flaw (`tests/programs/picture.c`), and the change, a switch of the program.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Long enough that the workload outlives the trace, short enough that it ends when we are killed.
+/// Seconds of the workload: more than the trace, and few enough to end after a kill.
 const WORKLOAD_SECONDS: &str = "120";
-/// Long enough that windows meet the ends of some columns. Without an end the step of the outer loop is not
-/// known, and advice is withheld. Of 789 windows 12 met one; one of five traces of 15 s had none.
+/// Long enough for windows to meet the ends of columns. Without an end the step of the outer loop is not
+/// known, and advice is withheld. 12 of 789 windows met an end; a trace of 15 s had none in 1 of 5 cases.
 const TRACE_SECONDS: &str = "40";
 /// Each of the two ways is timed for so long, in turn, so often; the medians count.
 const TIMED_SECONDS: &str = "1";
@@ -57,7 +57,7 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// The gain that the report predicts for interchanged loops, in words; `None` without this advice.
+/// The gain that the report predicts for interchanged loops, in words; `None` without the advice.
 fn predicted(binary: &Path, profile: &Path) -> Result<Option<String>> {
     let output = Command::new(binary).arg("report").arg(profile).args(["--format", "json"]).output()?;
     let report = serde_json::from_slice(&output.stdout).context("the JSON report cannot be read")?;
@@ -82,7 +82,7 @@ fn build() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// How often the program does its work in a second, one way or the other.
+/// Rounds of the program's work in a second, for one variant.
 fn rounds_a_second(program: &Path, way: Option<&str>) -> Result<f64> {
     let output = Command::new(program).arg(TIMED_SECONDS).args(way).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -111,7 +111,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // It may have ended by itself, which is as good.
+        // An earlier end of the program is fine.
         drop(self.0.kill());
         drop(self.0.wait());
     }

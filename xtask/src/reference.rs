@@ -1,14 +1,14 @@
 //! Writes docs/reference/json.md from the types of the report (`userspace/report/schema`), and
 //! docs/reference/cli.md from the parser's help (`userspace/cli`).
 //!
-//! The types know of their comments only under test, so tests write the pages; the same tests fail
-//! where a page differs from its source.
+//! Comments of types are compiled in under test only. Tests therefore write the pages, and fail when a page
+//! differs from the code.
 
 use anyhow::Result;
 
 use locality_shell as shell;
 
-/// A test that writes a page: its package and its name.
+/// Tests that write a page: package and test name.
 const WRITERS: [(&str, &str); 2] =
     [("locality-schema", "tests::page"), ("locality-bpf", "cli::reference::the_page_is_the_help")];
 
