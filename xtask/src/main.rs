@@ -47,7 +47,7 @@ enum Command {
     },
     /// Check format, lints and the house's conventions
     Lint,
-    /// Write docs/reference/json.md from the types of the report
+    /// Write docs/reference/json.md from the types of the report, and docs/reference/cli.md from the help
     Reference,
     /// Install a QEMU of user mode with plugins, for `locality-bpf exact`; built where the
     /// distribution has none

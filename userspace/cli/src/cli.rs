@@ -9,6 +9,8 @@ pub mod model_args;
 pub mod order;
 pub mod pages;
 pub mod part;
+#[cfg(test)]
+mod reference;
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
@@ -46,9 +48,9 @@ pub enum HeapArg {
 
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
-/// The program runs unmodified. A clock stops it now and then at an instruction, a hardware
-/// breakpoint is set on the data that the instruction is about to use, and the next touch of that
-/// data is the reuse.
+/// The program runs unmodified. A timer pauses a thread for about half a millisecond. A hardware
+/// breakpoint then watches data that the thread is about to use. The next touch of that data is the
+/// reuse.
 #[derive(Debug, Parser)]
 #[command(
     name = "locality-bpf",
@@ -60,7 +62,7 @@ pub enum HeapArg {
         locality-bpf [OPTIONS] -- COMMAND [ARG]…",
     after_help = "Examples:\n  \
         sudo locality-bpf -p 1234 -d 10          trace process 1234 for ten seconds, print the report\n  \
-        sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, keep the profile\n  \
+        sudo locality-bpf -o a.locality -- ./prog arg   launch and trace a program, store the profile\n  \
         sudo locality-bpf --cgroup /sys/fs/cgroup/my.slice -d 1m   one container or slice\n  \
         locality-bpf exact -- ./prog arg          every access of a whole run, under QEMU, without root\n  \
         locality-bpf report a.locality --pairs   call paths of the pairs; --full has the whole report\n  \
@@ -106,10 +108,11 @@ pub enum Other {
     Report {
         /// The profile.
         file: PathBuf,
-        /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+        /// How reuses are weighted: kaplan-meier, horvitz-thompson, or proportional (RDX's).
         #[arg(long, default_value_t, value_name = "ESTIMATOR")]
         estimator: Estimator,
-        /// Only what the first while of the trace told, with rates learnt from all of it: has it converged?
+        /// Use only the first part of the trace, of this length, with rates from all of it. Shows
+        /// whether the estimates have converged.
         #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_negative_numbers = true)]
         first: Option<Duration>,
         /// How to print.
@@ -122,29 +125,30 @@ pub enum Other {
         #[command(flatten)]
         html: HtmlArgs,
     },
-    /// How alike two reports are: distances and miss ratios, granularity by granularity.
+    /// Compare the distance histograms and miss ratios of two reports, for each granularity.
     ///
     /// Example: locality-bpf compare exact.json trace.locality
     Compare {
-        /// A report (JSON) or a profile.
+        /// The first report (JSON) or profile.
         a: PathBuf,
-        /// Another.
+        /// The second report or profile.
         b: PathBuf,
         /// text for people, json for programs.
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// What changed between two profiles, how sure that is, and whether it is a regression (exit status 3).
+    /// What changed between two profiles, how sure that is, and whether it is a regression (exit
+    /// status 3).
     ///
     /// Example: locality-bpf diff base.locality new.locality --fail-on 'misses:LLC > +10 %'
     Diff(diff_args::DiffArgs),
-    /// A profile in another program's format: pprof, flame graphs, speedscope, Firefox Profiler, KCachegrind,
-    /// tables.
+    /// A profile in another program's format: pprof, flame graphs, speedscope, Firefox Profiler,
+    /// KCachegrind, tables.
     ///
     /// Example: locality-bpf export trace.locality --to pprof -o trace.pb.gz
     Export(export_args::ExportArgs),
-    /// The execution model: hot spots and the path to them, trip counts as expressions of inputs, and what
-    /// other inputs would change.
+    /// The execution model: hot spots and the path to them, trip counts as expressions of inputs, and the
+    /// effect of other inputs.
     ///
     /// Example: locality-bpf model trace.locality --set 'main.ret@1118=1024'
     Model(model_args::ModelArgs),
@@ -154,26 +158,26 @@ pub enum Other {
     Objects {
         /// The profile.
         file: PathBuf,
-        /// Set another method beside it: approximate, from code addresses and call paths alone.
+        /// Add the result of another method: approximate, from code addresses and call paths alone.
         #[arg(long, value_enum, value_name = "METHOD")]
         against: Option<Method>,
-        /// What a sample of the other method is divided among: the reads of its source line (as in
-        /// its paper) or instruction.
+        /// Unit that samples of the other method are attributed to: source line (as in its paper) or
+        /// instruction.
         #[arg(long, value_enum, default_value_t = Level::Line, requires = "against")]
         level: Level,
-        /// How far samples land behind their events, in lines or instructions (--level):
-        /// MEAN,VARIANCE, or paper for its own (1 line). The other method then looks for each event
-        /// before its sample. `calibrate` measures it for the clock.
+        /// Distance from an event to its sample, in lines or instructions (--level): MEAN,VARIANCE,
+        /// or `paper` for 1 line. The other method then looks for each event before its sample.
+        /// `calibrate` measures the skid of the clock.
         #[arg(long, value_name = "SKID", requires = "against")]
         skid: Option<Gaussian>,
-        /// Displace the other method's samples by such a skid first, to see what --skid makes good.
+        /// Move the samples of the other method by this skid first, to see what --skid corrects.
         #[arg(long, value_name = "SKID", requires = "against")]
         simulate_skid: Option<Gaussian>,
-        /// Leave variables out of the other method that are declared on these lines: FILE:LINE or
+        /// Exclude variables from the other method that are declared on these lines: FILE:LINE or
         /// FILE:FIRST-LAST.
         #[arg(long, value_name = "FILE:LINES", requires = "against")]
         ignore_lines: Vec<IgnoreLines>,
-        /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+        /// How reuses are weighted: kaplan-meier, horvitz-thompson, or proportional (RDX's).
         #[arg(long, default_value_t, value_name = "ESTIMATOR")]
         estimator: Estimator,
         /// How to print.
@@ -185,7 +189,7 @@ pub enum Other {
     ///
     /// Example: locality-bpf exact --report run.txt -- ./prog arg
     Exact(ExactArgs),
-    /// What this machine can do, what is missing, and the command that mends it.
+    /// What this machine can do, what is missing, and how to fix it.
     ///
     /// Example: sudo locality-bpf doctor -p 1234
     Doctor {
@@ -209,8 +213,8 @@ pub enum Other {
         /// The folder.
         folder: PathBuf,
     },
-    /// Measure what a clock tick and a watchpoint trap cost on this machine, and how far the
-    /// clock's samples skid.
+    /// Measure the costs of a clock tick and of a watchpoint trap on this machine, the skid of clock
+    /// samples, and the processor.
     ///
     /// Example: sudo locality-bpf calibrate
     Calibrate,
@@ -219,14 +223,14 @@ pub enum Other {
 /// Options of an exact run.
 #[derive(Debug, Clone, Args)]
 pub struct ExactArgs {
-    /// Keep the report in this file, for `locality-bpf report FILE` [an earlier one becomes FILE.old].
+    /// Store the report in this file, for `locality-bpf report FILE` [an earlier file becomes FILE.old].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Bytes of which reuse is counted: powers of two. The first costs most of the time, each
-    /// further one about as much [default: 64; with caches simulated: none]. Six at most.
+    /// Sizes of the units whose reuse is counted: powers of two, at most six [default: 64; none with
+    /// simulated caches]. Run time grows with each size.
     #[arg(long, value_parser = exact::granularity, value_delimiter = ',', value_name = "BYTES[,BYTES…]")]
     pub granularity: Vec<u64>,
-    /// Put the threads of a process into one order, one running at a time, and count reuse between them.
+    /// Run the threads of a process one at a time, and count reuse between them.
     #[arg(long)]
     pub one_order: bool,
     /// Count the reuse of instructions (each executed one fetches its bytes) instead of data.
@@ -234,28 +238,27 @@ pub struct ExactArgs {
     pub instructions: bool,
     /// Count only accesses by the instructions of this function; may be given several times.
     ///
-    /// As in the symbol table, or readable: `write`, `fmt::write`. What it calls, and copies of it
-    /// that were inlined, do not belong to it.
+    /// Names are those of the symbol table, or readable: `write`, `fmt::write`. Callees and inlined
+    /// copies of the function are excluded.
     #[arg(long, value_name = "NAME")]
     pub function: Vec<String>,
     /// Count only accesses to data of this type, as the instruction sees it; may be given several times.
     ///
-    /// i8 to i64, f32, f64, f80, integer_vector_128, float_vector_256 and so on, as in the report.
-    /// Distances and footprint are then those of these accesses alone: reuse by data type, one type
-    /// a run. Best with `--granularity` of the type's bytes.
+    /// Types are named as in the report: i8 to i64, f32, f64, f80, integer_vector_128,
+    /// float_vector_256 and so on. Distances and footprint then count these accesses alone. Best
+    /// with `--granularity` of the type's bytes.
     #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
     pub data_type: Vec<DataType>,
-    /// Count stack distances within the sets of a cache of this number of sets too, for up to 32 ways.
+    /// Also count stack distances within the sets of a cache with this number of sets, for up to 32 ways.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N", conflicts_with = "instructions")]
     pub sets: Option<u32>,
-    /// Compute the misses under optimal replacement too, for caches of 1, 2, 4 … granules. Keeps 8
-    /// bytes a touch while the command runs, at most 512 MiB a thread, and 16 bytes a touch
-    /// afterwards; the time after the run is that of the run or more.
+    /// Also compute misses under optimal replacement, for caches of 1, 2, 4 … granules. Needs 8 bytes of
+    /// memory per touch during the run, at most 512 MiB a thread, and 16 bytes per touch afterwards.
+    /// The computation after the run takes as long as the run or longer.
     #[arg(long, conflicts_with = "instructions")]
     pub optimal: bool,
-    /// Tell distances in the report in 32 bins for each power of two too, of the run and of each
-    /// phase, and the mean time distance in each bin: what conversions from time to stack distances
-    /// need.
+    /// Add distances in 32 bins for each power of two, of the run and of each phase, with the mean time
+    /// distance of each bin. Conversions from time to stack distances need them.
     #[arg(long)]
     pub fine: bool,
     /// How parallelism is counted.
@@ -276,29 +279,30 @@ pub struct ExactArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Parallelism")]
 pub struct ParallelismArgs {
-    /// Tell how many instructions could have been executed at once, by their dependences through
-    /// registers and memory (docs/parallelism.md).
+    /// Report how many instructions could have run at once, by their dependences through registers and
+    /// memory (docs/guide/loops-and-parallelism.md).
     ///
     /// Example: locality-bpf exact --parallelism --inclusive compress -- ./prog arg
     #[arg(long)]
     pub parallelism: bool,
-    /// Which dependences are followed [default: values].
+    /// Which dependences count: values, as the algorithm needs, or machine, as executed [default:
+    /// values].
     #[arg(long, value_name = "VIEW", requires = "parallelism")]
     pub view: Option<exact::ViewArg>,
-    /// Which dependences are ignored, in place of a view.
+    /// Which dependences are ignored, instead of a view.
     #[arg(long, value_delimiter = ',', value_name = "WHAT[,WHAT…]", requires = "parallelism")]
     pub ignore: Vec<exact::IgnoreArg>,
-    /// Instructions in flight at most, as of a reorder buffer; `inf` for no limit [default: 64,512,inf].
+    /// Instructions in flight at most, as in a reorder buffer; `inf` for no limit [default: 64,512,inf].
     #[arg(long, value_delimiter = ',', value_name = "N[,N…]", requires = "parallelism")]
     pub window: Vec<exact::WindowArg>,
-    /// Which branches are foreseen: perfect, gshare:BITS, tage, static, none [default: perfect].
+    /// Branch predictor: perfect, gshare:BITS, tage, static, none [default: perfect].
     #[arg(long, value_delimiter = ',', value_name = "PREDICTOR[,…]", requires = "parallelism")]
     pub predict: Vec<exact::PredictArg>,
-    /// How long instructions take [default: unit].
+    /// Latencies of instructions [default: unit].
     #[arg(long, value_name = "MODEL", requires = "parallelism")]
     pub latency: Option<exact::LatencyArg>,
-    /// Count only what runs in calls of this function, from call to return, with all that they call;
-    /// may be given several times. Restricts reuse, the mix of instructions and simulated caches too.
+    /// Count only calls of this function, from call to return, with all callees; may be given
+    /// several times. Also restricts reuse, the mix of instructions and simulated caches.
     #[arg(long, value_name = "FUNCTION")]
     pub inclusive: Vec<String>,
 }
@@ -307,30 +311,30 @@ pub struct ParallelismArgs {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cache simulation")]
 pub struct CacheArgs {
-    /// Simulate this host's caches, and tell which lines of code load data of which little is used.
+    /// Simulate this host's caches, and report the lines of code that load data and use little of it.
     #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
     pub cache_use: bool,
     /// Simulate these caches: L1=SIZE,WAYS,LINE, also I1 (instructions), L2 and LL (the last
     /// level); `host`; or a machine file. May be given several times, or several caches with `;`
-    /// between them; what is named wins.
+    /// between them. A named cache replaces the one of `host` or file.
     ///
     /// Example: --cache L1=32K,8,64 --cache LL=8M,16,64
     #[arg(long, value_name = "CACHES", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub cache: Vec<CacheArg>,
-    /// Count as this tool does, for comparison: instruction fetches in the last level too, two
-    /// levels, Callgrind's rules for accesses that straddle lines and for its costs.
+    /// Count as this tool does, for comparison: two levels, instruction fetches in the last level
+    /// too, and Callgrind's rules for costs and for accesses that straddle lines.
     #[arg(long, value_name = "TOOL", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub compatible: Option<Compatible>,
-    /// What is fetched besides what misses.
+    /// Prefetcher to simulate [default: none].
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["instructions", "function", "data_type"])]
     pub prefetch: Option<Prefetch>,
     /// Simulate a cache for instructions too.
     #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
     pub instruction_fetch: bool,
-    /// Charge costs to data objects too: variables, mappings, heap and stacks.
+    /// Also charge costs to data objects: variables, mappings, heap and stacks.
     #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
     pub objects: bool,
-    /// Hand the costs of this function, and its calls, to whoever calls it; may be given several times.
+    /// Charge the costs and calls of this function to its callers; may be given several times.
     ///
     /// Example: --skip-function GOMP_parallel
     #[arg(long, value_name = "NAME", conflicts_with_all = ["instructions", "function", "data_type"])]
@@ -393,13 +397,13 @@ pub struct TraceArgs {
         required = true
     )]
     pub pids: Vec<u32>,
-    /// Trace everything that runs. Threads are not stopped in this mode.
+    /// Trace everything that runs, without pausing threads.
     #[arg(short, long, group = "target")]
     pub all: bool,
     /// Trace the processes of this pid namespace: of a container, or of a pod that shares its namespace.
     ///
-    /// For a sidecar: processes outside of the namespace are never measured. The tool itself, and whoever
-    /// started it, are left out.
+    /// For a sidecar. Processes outside of the namespace are never measured. The tool and the
+    /// processes that started it are excluded.
     #[arg(long, group = "target")]
     pub namespace: bool,
     /// Trace the processes of a cgroup (v2), for instance of one container.
@@ -415,29 +419,29 @@ pub struct TraceArgs {
     /// The profile file [default: trace.locality; an earlier one becomes trace.locality.old].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// What the measurement may cost the traced program, in percent of its time.
+    /// Budget of the trace, in percent of the traced program's CPU time.
     #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
     pub overhead: f64,
-    /// What this tool itself may use beside, in percent of the time of all processors [default: no limit].
+    /// CPU time that this tool itself may use, in percent of all processors [default: no limit].
     ///
-    /// Samples become fewer where their analysis would take more; at least two samples come for each
-    /// second of the program's CPU time. The report says when the limit was not reached.
+    /// The tool takes fewer samples where their analysis would exceed the limit, but at least two
+    /// for each second of the program's CPU time. The report says if the limit was exceeded.
     #[arg(long, value_parser = units::percent, value_name = "PERCENT")]
     pub own: Option<f64>,
-    /// Longest time that a stop of a thread aims at; one that waits for a processor or for cold
-    /// caches may take up to twice as long.
+    /// Target for the longest pause of a thread. A pause may last twice as long when the CPU is busy
+    /// or caches are cold.
     #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
-    /// Follow allocations, to name heap blocks by where they were allocated [default: preload for a
-    /// launched command].
+    /// How to follow allocations, to name heap blocks by their allocation site: preload, probes or off
+    /// [default: preload for a launched command, else off].
     ///
-    /// `preload` has a launched program load a small library first (LD_PRELOAD), which records what
-    /// begins and ends; programs with an allocator of their own, static ones and translators are
-    /// left alone, and the report says so. `probes` puts breakpoints into the text of the traced
-    /// programs, on malloc, free and their like, and changes return addresses within them: a
-    /// program that runs copies of its code, or allocates on two stacks at once, can end by SIGTRAP
-    /// or SIGILL. The cost is part of the budget. Needs Linux 6.6. Without a value: `preload` for a
-    /// launched command, else `probes`.
+    /// `preload`: a launched program loads a small library first (LD_PRELOAD), which records
+    /// allocations. Programs with an allocator of their own, static programs and translators are not
+    /// recorded, and the report says so. `probes`: kernel breakpoints in the code of the traced
+    /// programs, on malloc, free and similar functions (Linux 6.6 or newer). A program that runs
+    /// copies of its code, or allocates on two stacks at once, can then end by SIGTRAP or SIGILL.
+    /// The cost is part of the budget. Without a value: `preload` for a launched command, else
+    /// `probes`.
     #[arg(
         long,
         value_enum,
@@ -451,58 +455,56 @@ pub struct TraceArgs {
     /// Do not follow allocations: the same as --heap=off.
     #[arg(long, conflicts_with = "heap")]
     pub no_heap: bool,
-    /// Follow allocations of so many bytes and more [default: 1K]; also asks for --heap.
+    /// Follow allocations of this size and above [default: 1K]; implies --heap.
     ///
-    /// Smaller ones are counted only. Each block that is followed costs some microseconds of the
-    /// budget; where that does not suffice, the least size rises, and the report says so.
+    /// Smaller allocations are only counted. Each followed block costs some microseconds of the
+    /// budget. Where the budget does not suffice, the limit rises, and the report says so.
     #[arg(long, value_parser = units::size_above_0, value_name = "SIZE", conflicts_with_all = ["all", "no_heap"])]
     pub heap_min: Option<u64>,
-    /// Debug registers of each thread that watchpoints may take, 1 to 4.
+    /// Debug registers of each thread for watchpoints, 1 to 4.
     ///
-    /// A thread has four. The one that is left by default is for a debugger, or for the program itself.
+    /// A thread has four. The default leaves one for a debugger or for the program itself.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
     pub registers: u8,
-    /// Measure anew what ticks and traps cost on this machine, in place of what an earlier start
-    /// has measured since the last day.
+    /// Measure the costs of ticks and traps on this machine again, instead of using a measurement
+    /// from the last 24 hours.
     #[arg(long)]
     pub recalibrate: bool,
-    /// Record no values: by default the least and the greatest integer that an instruction of a loop moves
-    /// in a window stand in the profile, so that advice can name narrower types.
+    /// Record no data values. By default the profile has the least and the greatest integer that each
+    /// instruction of a loop moves, so that advice can name narrower types.
     #[arg(long)]
     pub no_values: bool,
-    /// Never stop a thread: watchpoints are armed late and the first trap is taken as the use.
+    /// Never pause a thread. Watchpoints are then set later, and the first trap counts as the use.
     #[arg(long)]
     pub no_stop: bool,
-    /// Do not look ahead at stops: the use is the access at the stop, and distances are told in CPU
-    /// time only.
+    /// Do not emulate ahead at pauses. Distances are then CPU time, without miss ratios.
     #[arg(long)]
     pub no_window: bool,
-    /// Pass over what the kernel touches in system calls: a reuse is the program's own next access.
+    /// Ignore accesses by the kernel in system calls: a reuse is then the program's own next access.
     ///
-    /// Otherwise a buffer that `read` fills anew is reused there, marked kernel. Distances count
-    /// the program's own accesses either way. Needs Linux 6.10.
+    /// By default a buffer that `read` fills again is reused there, and marked kernel. Distances
+    /// count the program's own accesses either way. Needs Linux 6.10.
     #[arg(long)]
     pub user_only: bool,
-    /// In a virtual machine, watch threads too that cannot be held, at the risk of their lives.
+    /// Also watch threads that cannot be paused. In a virtual machine on a host before Linux 6.14
+    /// this can kill them (SIGTRAP).
     ///
-    /// A host whose kernel is older than Linux 6.14 now and then loses what a watchpoint's trap was
-    /// for (about one trap in 36,000); a thread that is not held then dies of SIGTRAP. Needed with --no-stop
-    /// and -a inside a virtual machine.
+    /// Such a host now and then loses the reason of a trap (about one in 36,000), and a thread that
+    /// is not paused then dies. Required with --no-stop and -a inside a virtual machine.
     #[arg(long)]
     pub watch_unheld: bool,
-    /// What starts samples: the clock, or the hardware's choice of accesses. Without that hardware,
-    /// pebs and ibs are refused.
+    /// Event that starts samples: the clock, or hardware that samples accesses. pebs and ibs are refused
+    /// without that hardware.
     #[arg(long, value_enum, default_value_t, value_name = "SOURCE")]
     pub source: SampleSource,
-    /// Who gets the debug registers: reservoir, or quick+reservoir.
+    /// Which uses get the debug registers: reservoir, or quick+reservoir.
     #[arg(long, default_value = "quick+reservoir", value_name = "POLICY")]
     pub policy: Policy,
-    /// How reuses are weighed: kaplan-meier, horvitz-thompson, or proportional (RDX's).
+    /// How reuses are weighted: kaplan-meier, horvitz-thompson, or proportional (RDX's).
     #[arg(long, default_value_t, value_name = "ESTIMATOR")]
     pub estimator: Estimator,
-    /// Stop as soon as the distribution of time distances is known so well: the widest half of a 95
-    /// % interval over its bins, as a share (0.05 or 5%). With -d, whichever comes first. Needs
-    /// stops and windows.
+    /// Stop when time distances are known this precisely: the widest half of a 95 % interval over
+    /// all bins, as a share (0.05 or 5%). With -d, the earlier of the two. Needs pauses and windows.
     #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with_all = ["no_window", "no_stop", "all"])]
     pub until_ci: Option<f64>,
     /// How to print.
@@ -516,15 +518,15 @@ pub struct TraceArgs {
 /// How a report is printed.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
-    /// text for people, html for a browser (one file), json for programs (json1: as earlier versions had
-    /// it), callgrind for KCachegrind (of an exact run with simulated caches).
+    /// text for people, html for a browser (one file), json for programs (json1: the schema of earlier
+    /// versions), callgrind for KCachegrind (of an exact run with simulated caches).
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
     /// Write the report to a file [default: stdout; stderr when a command is launched].
     #[arg(long = "report", value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Rows of each table [default: as many as fit on the
-    /// screen, 10 or fewer of other text; 100, of JSON; all that is known, of json1].
+    /// Rows of each table [default: as many as fit on the screen, 10 or fewer of other text, 100 of
+    /// JSON, all of json1].
     #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
     pub top: Option<usize>,
 }

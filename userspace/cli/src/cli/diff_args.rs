@@ -12,10 +12,10 @@ pub struct DiffArgs {
     /// The profile of the base, then the new one; or their reports in JSON.
     #[arg(value_name = "BASE NEW", num_args = 0..=2)]
     pub files: Vec<PathBuf>,
-    /// Profiles of the base: several tell what differs from run to run.
+    /// Profiles of the base. Several show the variation from run to run.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub base: Vec<PathBuf>,
-    /// New profiles.
+    /// Profiles of the new side.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub new: Vec<PathBuf>,
     /// Exit with status 3 where this certainly holds, as in 'misses:LLC > +10 %'; may be given several times
@@ -30,7 +30,7 @@ pub struct DiffArgs {
     /// Exit with status 4 where neither a regression nor its absence is certain.
     #[arg(long)]
     pub strict: bool,
-    /// A change of fewer percent of the base is none to speak of.
+    /// Changes below this percentage of the base count as unchanged.
     #[arg(long, value_parser = units::percent, default_value = "10", value_name = "PERCENT")]
     pub margin: f64,
     /// Replace a text in names of functions, files and objects of the base: s/OLD/NEW/. May be given several

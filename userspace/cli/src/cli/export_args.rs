@@ -17,7 +17,7 @@ pub struct ExportArgs {
     /// Write to this file, or folder of tables, readable by you alone [default: stdout; csv needs one].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// What call paths are weighed by: far (far reuses, in a million reuses), misses:LEVEL, wasted:LEVEL
+    /// What call paths are weighted by: far (far reuses, in a million reuses), misses:LEVEL, wasted:LEVEL
     /// (bytes loaded but not used), accesses, or cpu; with LEVEL L1, L2 or LLC [default: far, else the
     /// first that the profile has].
     ///

@@ -14,7 +14,7 @@ const EXPERT: &str = "Expert";
 
 /// Options of a trace by group; those that are in none are for experts.
 const GROUPS: [(&str, &[&str]); 3] = [
-    (WHAT, &["pids", "all", "cgroup", "command"]),
+    (WHAT, &["pids", "all", "namespace", "cgroup", "command"]),
     (HOW_LONG, &["duration", "overhead", "own", "heap", "until_ci"]),
     (
         OUTPUT,
@@ -28,11 +28,11 @@ const GROUPS: [(&str, &[&str]); 3] = [
 /// What `-h` says, in a line each; other options stand in `--help` alone.
 const SHORT: [(&str, &str); 11] = [
     ("pids", "Trace running processes"),
-    ("all", "Trace everything that runs, without stopping threads"),
+    ("all", "Trace everything that runs, without pausing threads"),
     ("cgroup", "Trace the processes of a cgroup, for instance of one container"),
     ("command", "Launch this command, trace it, exit with its status"),
     ("duration", "Stop after 10 (seconds), 500ms, 2m [default: at Ctrl-C or the end]"),
-    ("overhead", "Percent of its time that a trace may cost the program"),
+    ("overhead", "Budget of the trace, in percent of the program's CPU time"),
     ("heap", "Follow allocations: preload, probes or off"),
     ("output", "The profile file [default: trace.locality]"),
     ("format", "text, json, json1, html or callgrind"),
@@ -43,15 +43,15 @@ const SHORT: [(&str, &str); 11] = [
 /// What `-h` says of commands, in a line each.
 const COMMANDS: [(&str, &str); 10] = [
     ("report", "Report again from a profile"),
-    ("compare", "How alike two reports are"),
+    ("compare", "Compare the distance histograms and miss ratios of two reports"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
-    ("model", "Hot spots, the path to them, trip counts as expressions, what other inputs would change"),
-    ("export", "A profile for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
+    ("model", "Hot spots, the path to them, trip counts as expressions of inputs"),
+    ("export", "Write for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
     ("objects", "Which variables the accesses and the predicted misses fall on"),
     ("exact", "Run a command under QEMU and count every access, without root"),
     ("doctor", "What this machine can do, and how to get what is missing"),
     ("completions", "Print the completions of a shell"),
-    ("calibrate", "Measure what ticks and traps cost on this machine"),
+    ("calibrate", "Measure the costs of ticks and traps on this machine"),
 ];
 
 /// Of the program, its commit, and the object that it embeds.
@@ -120,7 +120,9 @@ mod tests {
             let Some(long) = arg.get_long() else { continue };
             assert!(page.contains(&format!("--{long}")), "{long}");
         }
-        assert!(page.contains("Expert:") && page.contains("Examples:"), "{page}");
+        let places = [WHAT, HOW_LONG, OUTPUT, EXPERT, "Examples"];
+        let places = places.map(|title| page.find(&format!("\n{title}:")).expect(title));
+        assert!(places.is_sorted(), "experts come last: {page}");
         command().debug_assert();
     }
 

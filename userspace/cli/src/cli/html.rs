@@ -14,7 +14,7 @@ pub struct HtmlArgs {
     /// profile's name with .html].
     #[arg(short = 'o', value_name = "OUT", conflicts_with = "report")]
     pub out: Option<PathBuf>,
-    /// Open the HTML report in a browser, as the user behind sudo and never as root.
+    /// Open the HTML report in a browser, as the user who called sudo and never as root.
     #[arg(long)]
     pub open: bool,
     /// Leave source lines out of the HTML report.

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 pub struct ModelArgs {
     /// The profile of a trace.
     pub file: PathBuf,
-    /// Project to the machine of this file (docs/execution-model.md); may be given several times.
+    /// Project to the machine of this file (docs/guide/execution-model.md); may be given several times.
     #[arg(long, value_name = "FILE")]
     pub machine: Vec<PathBuf>,
     /// Give an input another value: NAME=VALUE, or FUNCTION.NAME=VALUE where several functions have the

