@@ -7,7 +7,7 @@ use locality_shell as shell;
 
 /// Runs all checks, the quick ones first.
 pub fn run() -> Result<()> {
-    tidy::run(false)?;
+    tidy::run()?;
     shell::run(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;
     // The eBPF crate is outside the workspace. Clippy would need the eBPF toolchain's own, so it is
     // only formatted.

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         Command::RunTest(asked) => test::run_test(&asked),
         Command::Bench { arguments } => bench(&arguments),
         Command::Lint => lint::run(),
-        Command::Tidy { limits: false } => tidy::run(true),
+        Command::Tidy { limits: false } => tidy::run(),
         Command::Tidy { limits: true } => tidy::print_limits(),
         Command::Reference => reference::run(),
         Command::Qemu(options) => qemu::run(&options),

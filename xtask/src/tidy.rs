@@ -16,32 +16,11 @@ mod prose;
 mod references;
 mod width;
 
-/// Whether the rules for sentences and words of pages and comments fail a check. `false`: what they find
-/// in [`BEFORE`] and in comments is printed only.
-const WORDS_FAIL: bool = false;
-
-/// Pages older than these rules, rewritten elsewhere.
-const BEFORE: [&str; 11] = [
-    "README.md",
-    "CHANGELOG.md",
-    "docs/advice.md",
-    "docs/cache-use.md",
-    "docs/execution-model.md",
-    "docs/limitations.md",
-    "docs/parallelism.md",
-    "docs/guide/ci.md",
-    "docs/guide/containers.md",
-    "docs/guide/exports.md",
-    "docs/guide/html.md",
-];
-
-/// Checks every file and fails with the list of findings. `notes_in_full`: prints each finding that does
-/// not fail the check, else their number.
-pub fn run(notes_in_full: bool) -> Result<()> {
+/// Checks every file and fails with the list of findings.
+pub fn run() -> Result<()> {
     let files = files()?;
     let banned = files.get(prose::GLOSSARY).map(|page| prose::banned(page)).unwrap_or_default();
     let mut findings = Vec::new();
-    let mut notes = Vec::new();
     if banned.is_empty() {
         findings.push(format!("{}: has no table of banned words", prose::GLOSSARY));
     }
@@ -49,19 +28,11 @@ pub fn run(notes_in_full: bool) -> Result<()> {
         let of = |found: Vec<String>| found.into_iter().map(move |finding| format!("{path}: {finding}"));
         findings.extend(of(check(path, text)));
         findings.extend(of(names::check(path, text, &banned)));
-        let is_old = !WORDS_FAIL && BEFORE.contains(&path.as_str());
-        let of_words = if is_old { &mut notes } else { &mut findings };
-        of_words.extend(of(prose::check(path, text, &banned)));
-        of_words.extend(of(references::check(path, text, &files)));
+        findings.extend(of(prose::check(path, text, &banned)));
+        findings.extend(of(references::check(path, text, &files)));
     }
     findings.extend(packages::check(&files));
-    let of_words = if WORDS_FAIL { &mut findings } else { &mut notes };
-    of_words.extend(comments::check(&files, &banned));
-    if notes_in_full && !notes.is_empty() {
-        eprintln!("tidy, without failing:\n  {}", notes.join("\n  "));
-    } else if !notes.is_empty() {
-        eprintln!("tidy: {} findings that do not fail yet; `cargo xtask tidy` prints them", notes.len());
-    }
+    findings.extend(comments::check(&files, &banned));
     if !findings.is_empty() {
         bail!("tidy:\n  {}", findings.join("\n  "));
     }
