@@ -502,6 +502,7 @@ impl<'a> Trace<'a> {
                         self.start_afresh(false).await?;
                         continue;
                     }
+                    Some(Notable::NoTargets) if self.summary.plan.outlives_targets => continue,
                     Some(Notable::NoTargets) => "the last traced process ended".to_owned(),
                     Some(Notable::Failed(why)) => why,
                     None => "the assembler thread ended".to_owned(),
