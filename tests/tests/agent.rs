@@ -290,6 +290,13 @@ fn a_killed_agent_loses_at_most_a_second_and_the_next_one_goes_on() {
     });
     let second = agent(&store, &["-p", &pid, "--window", "3s"]).start();
     wait_for("third segment", || (segments(&store).len() >= 2).then_some(()));
+    // A debugger could attach now.
+    let release = Tracer::new().args(["release", "--for", "2s", "--store"]).args([&store]).run();
+    assert!(release.status.success(), "{release:?}");
+    let held = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(held().lines().any(|line| line == "TracerPid:\t0"), "{}", held());
+    let then = segments(&store).len();
+    wait_for("segment after the release", || (segments(&store).len() > then + 1).then_some(()));
     assert!(!part.exists());
     let left = part.with_extension("locality");
     assert!(report(&left)["run"]["cpu_s"].as_f64().unwrap() > 0.0);
@@ -331,6 +338,8 @@ fn an_agent_refuses_what_it_cannot_do() {
     fs::write(&file, "").unwrap();
     let bad = Tracer::new().args(["agent", "-p", &own, "--store"]).args([&file]).run();
     bad.assert_refused(1, &["store"]);
+    let nobody = Tracer::new().args(["release", "--store"]).args([folder.path()]).run();
+    nobody.assert_refused(1, &["no agent", "--store"]);
     let none = Tracer::new().args(["query", "--store"]).args([folder.path()]).run();
     none.assert_refused(1, &["no rollups"]);
     let junk = folder.path().join("junk.locality");

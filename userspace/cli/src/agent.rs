@@ -18,7 +18,7 @@ use locality_units::parse::WrongUse;
 
 use crate::cli::{
     Cli, Format,
-    agent_args::{AgentArgs, MergeArgs, QueryArgs},
+    agent_args::{AgentArgs, MergeArgs, QueryArgs, ReleaseArgs},
 };
 use crate::plan::{self, places};
 
@@ -82,7 +82,7 @@ pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
     if !locality_service::end_with_agent(agent) {
         bail!("a segment is traced for an agent, and there is none");
     }
-    let outcome = session::run(plan)?;
+    let outcome = session::run(&Plan { on_release: locality_service::say_released, ..plan.clone() })?;
     ending::complete(&outcome.file);
     match outcome.unwritten {
         Some(why) => bail!("the segment is not complete: {why}"),
@@ -102,6 +102,15 @@ pub fn query(args: &QueryArgs) -> Result<ExitCode> {
     };
     let page = asking::page(&args.store, args.group.as_deref(), args.since, is_json)?;
     to_stream(std::io::stdout(), page.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has an agent release its programs.
+///
+/// # Errors
+/// There is no agent, or it does not answer.
+pub fn release(args: &ReleaseArgs) -> Result<ExitCode> {
+    locality_service::release::all(&args.store, args.time)?;
     Ok(ExitCode::SUCCESS)
 }
 

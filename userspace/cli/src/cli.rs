@@ -152,6 +152,10 @@ pub enum Other {
     ///
     /// Example: sudo locality-bpf query --since 1h
     Query(agent_args::QueryArgs),
+    /// Has an agent release all programs for a while, so that a debugger can attach.
+    ///
+    /// Example: sudo locality-bpf release --for 5m && sudo gdb -p 1234
+    Release(agent_args::ReleaseArgs),
     /// Several profiles as one: of segments, of processes, of machines.
     ///
     /// Example: locality-bpf merge a.locality b.locality -o both.locality

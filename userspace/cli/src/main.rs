@@ -79,6 +79,7 @@ fn main() -> ExitCode {
         Some(Other::Export(args)) => export::run(&args, cli.quiet),
         Some(Other::Agent(args)) => agent::run(args, cli.quiet),
         Some(Other::Query(args)) => agent::query(&args),
+        Some(Other::Release(args)) => agent::release(&args),
         Some(Other::Merge(args)) => agent::merge(&args, cli.quiet),
         Some(Other::Objects {
             file,

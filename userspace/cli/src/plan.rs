@@ -123,6 +123,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         estimator: args.estimator,
         until_ci: args.until_ci,
         outlives_targets: is_segment && !is_named,
+        on_release: || (),
         quiet,
     })
 }

@@ -4,6 +4,9 @@
 //! released once a window, and whatever fails ends one segment. Its start costs what `locality_untraced`
 //! and the agent's own CPU time say. Watches that the end of a segment cuts off are counted.
 //!
+//! The next tracer starts when the one before has released its targets; that one completes its profile
+//! meanwhile.
+//!
 //! One thread waits for signals, for questions of the exporter, and for the next thing to do.
 
 use std::collections::VecDeque;
@@ -26,8 +29,9 @@ use crate::frames;
 use crate::jobs::{self, Settings};
 use crate::listen::{self, Listen, Listeners};
 use crate::notify::Notify;
+use crate::release;
 use crate::rollups::Rollups;
-use crate::store::Store;
+use crate::store::{self, Store};
 use crate::sys::{self, Wait};
 use crate::totals::{Exposed, Totals, shown_sizes};
 
@@ -45,6 +49,8 @@ const ROLLUP_TIME: Duration = Duration::from_secs(600);
 const PROFILE_TIME: Duration = Duration::from_secs(55);
 /// Time that a tracer gets to end before it is killed.
 const END_TIME: Duration = Duration::from_secs(60);
+/// Tracers that may complete their profiles at a time.
+const CLOSING: usize = 2;
 /// Least share of the budget for own CPU time that is left to the tracer.
 const LEAST_OWN: f64 = 0.25;
 
@@ -111,15 +117,17 @@ struct Agent {
     listeners: Listeners,
     notify: Notify,
     tracer: Option<Tracer>,
+    /// Tracers that have released their targets and complete their profiles.
+    closing: Vec<Tracer>,
     exporter: Option<Exporter>,
     rollup: Option<(Job, PathBuf)>,
     profile: Option<Job>,
     waiting: VecDeque<PathBuf>,
     totals: Totals,
     shown: Option<Exposed>,
-    /// When the last tracer ended.
-    ended: Option<Instant>,
     next_start: Instant,
+    /// Nobody is traced until then.
+    away_until: Instant,
     wait: Duration,
     is_ready: bool,
     is_ending: bool,
@@ -151,14 +159,15 @@ pub fn run(options: Options) -> Result<()> {
         signals,
         notify: Notify::from_environment(),
         tracer: None,
+        closing: Vec::new(),
         exporter: None,
         rollup: None,
         profile: None,
         waiting: VecDeque::new(),
         totals: Totals::default(),
         shown: None,
-        ended: None,
         next_start: now,
+        away_until: now,
         wait: FIRST_WAIT,
         is_ready: false,
         is_ending: false,
@@ -182,19 +191,22 @@ impl Agent {
         self.take_over();
         loop {
             self.start_what_is_due()?;
-            if self.is_ending && self.tracer.is_none() && (self.in_a_hurry || self.is_idle()) {
+            let is_tracing = self.tracer.is_some() || !self.closing.is_empty();
+            if self.is_ending && !is_tracing && (self.in_a_hurry || self.is_idle()) {
                 self.end_jobs();
                 return Ok(());
             }
             self.wait();
-            while let Some(signal) = sys::next_signal(&self.signals) {
-                if signal != libc::SIGCHLD {
-                    self.end(signal);
+            while let Some((signal, number)) = sys::next_signal(&self.signals) {
+                match signal {
+                    libc::SIGCHLD => {}
+                    libc::SIGUSR1 => self.release(number),
+                    _ => self.end(signal),
                 }
             }
             self.notify.live();
             self.questions();
-            self.look_after_tracer()?;
+            self.look_after_tracers()?;
             self.look_after_jobs();
             self.look_after_exporter();
         }
@@ -237,9 +249,33 @@ impl Agent {
         }
     }
 
+    /// Ends the segment, and starts the next one after so many seconds.
+    fn release(&mut self, seconds: i32) {
+        let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.away_until = Instant::now() + time.min(release::LONGEST);
+        if let Some(tracer) = &mut self.tracer {
+            sys::signal(tracer.child.id(), libc::SIGTERM);
+            tracer.asked.get_or_insert_with(Instant::now);
+        } else {
+            self.note_release();
+        }
+    }
+
+    fn note_release(&mut self) {
+        let is_away = Instant::now() < self.away_until;
+        self.note(if is_away { store::RELEASED } else { store::STARTING });
+    }
+
+    fn note(&mut self, state: &str) {
+        if let Err(error) = self.store.note(state) {
+            tracing::warn!("the state is not written: {error}");
+        }
+    }
+
     fn start_what_is_due(&mut self) -> Result<()> {
         let now = Instant::now();
-        if self.tracer.is_none() && !self.is_ending && now >= self.next_start {
+        let has_room = self.tracer.is_none() && self.closing.len() < CLOSING;
+        if has_room && !self.is_ending && now >= self.next_start.max(self.away_until) {
             self.start_tracer()?;
         }
         if self.rollup.is_none()
@@ -281,13 +317,14 @@ impl Agent {
             .args(&self.options.words)
             .args(self.living().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]))
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             // Ctrl-C is for the agent, which ends the tracer by itself.
             .process_group(0)
             .spawn()
             .context("cannot start a tracer")?;
         let started = Instant::now();
         self.tracer = Some(Tracer { child, part, started, asked: None });
+        self.note(store::TRACING);
         Ok(())
     }
 
@@ -334,7 +371,10 @@ impl Agent {
         if let Some(exporter) = &self.exporter {
             waits.push(Wait { fd: exporter.socket.as_fd(), to_write: false });
         }
-        let until_start = self.next_start.saturating_duration_since(Instant::now());
+        let said = self.tracer.as_ref().and_then(|tracer| tracer.child.stdout.as_ref());
+        waits.extend(said.map(|stdout| Wait { fd: stdout.as_fd(), to_write: false }));
+        let next_start = self.next_start.max(self.away_until);
+        let until_start = next_start.saturating_duration_since(Instant::now());
         let timeout = match self.tracer {
             None if !self.is_ending => LOOK.min(until_start),
             _ if !self.is_ready => Duration::from_millis(50),
@@ -343,35 +383,50 @@ impl Agent {
         sys::ready(&waits, timeout);
     }
 
-    fn look_after_tracer(&mut self) -> Result<()> {
-        let Some(tracer) = &mut self.tracer else { return Ok(()) };
-        if !self.is_ready && tracer.part.exists() {
+    fn look_after_tracers(&mut self) -> Result<()> {
+        if let Some(tracer) = &self.tracer
+            && !self.is_ready
+            && tracer.part.exists()
+        {
             self.is_ready = true;
             self.notify.say("READY=1");
         }
-        let is_late = tracer.started.elapsed() > self.options.window + END_TIME;
-        let is_stuck = tracer.asked.is_some_and(|asked| asked.elapsed() > END_TIME);
-        if is_late || is_stuck {
-            let _ = tracer.child.kill();
+        if let Some(tracer) = self.tracer.take_if(|tracer| tracer.has_released()) {
+            self.next_start = Instant::now() + tracer.rest(self.options.window);
+            self.closing.push(tracer);
+            self.note_release();
         }
-        let Ok(Some(status)) = tracer.child.try_wait() else { return Ok(()) };
-        let Some(tracer) = self.tracer.take() else { return Ok(()) };
-        self.tracer_ended(&tracer, status)
-    }
-
-    fn tracer_ended(&mut self, tracer: &Tracer, status: ExitStatus) -> Result<()> {
-        let now = Instant::now();
-        self.ended = Some(now);
-        self.complete(&tracer.part);
-        self.store.make_room();
-        if !self.options.targets.is_empty() && !self.is_ending && self.living().next().is_none() {
+        let longest = self.options.window + END_TIME;
+        for tracer in self.tracer.iter_mut().chain(&mut self.closing) {
+            let is_late = tracer.started.elapsed() > longest;
+            if is_late || tracer.asked.is_some_and(|asked| asked.elapsed() > END_TIME) {
+                let _ = tracer.child.kill();
+            }
+        }
+        if let Some((tracer, status)) = ended(&mut self.tracer) {
+            self.next_start = Instant::now() + tracer.rest(self.options.window);
+            self.note_release();
+            self.tracer_ended(&tracer, status)?;
+        }
+        for mut tracer in std::mem::take(&mut self.closing).into_iter().map(Some) {
+            match ended(&mut tracer) {
+                Some((tracer, status)) => self.tracer_ended(&tracer, status)?,
+                None => self.closing.extend(tracer),
+            }
+        }
+        let is_alone = !self.options.targets.is_empty() && self.living().next().is_none();
+        if is_alone && self.tracer.is_none() && !self.is_ending {
             self.say("the last traced process ended");
             self.is_ending = true;
         }
+        Ok(())
+    }
+
+    fn tracer_ended(&mut self, tracer: &Tracer, status: ExitStatus) -> Result<()> {
+        self.complete(&tracer.part);
+        self.store.make_room();
         if status.success() || self.is_ending {
             self.wait = FIRST_WAIT;
-            let was_short = tracer.started.elapsed() < self.options.window;
-            self.next_start = if was_short { now + FIRST_WAIT } else { now };
             return Ok(());
         }
         self.totals.failed_segments += 1;
@@ -380,7 +435,7 @@ impl Agent {
             bail!("the tracer failed at the start ({status})");
         }
         say(&format!("the tracer failed ({status}); another one starts in {} s", self.wait.as_secs()));
-        self.next_start = now + self.wait;
+        self.next_start = Instant::now() + self.wait;
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
         Ok(())
     }
@@ -499,6 +554,28 @@ impl Agent {
             let _ = job.child.kill();
             let _ = job.child.wait();
         }
+    }
+}
+
+/// A tracer that has ended, and how.
+fn ended(tracer: &mut Option<Tracer>) -> Option<(Tracer, ExitStatus)> {
+    let status = tracer.as_mut()?.child.try_wait().ok()??;
+    Some((tracer.take()?, status))
+}
+
+impl Tracer {
+    /// Whether its targets are released: whether it has said so.
+    fn has_released(&mut self) -> bool {
+        let Some(stdout) = &mut self.child.stdout else { return false };
+        let waits = [Wait { fd: stdout.as_fd(), to_write: false }];
+        // At the end of the process there is nothing to be read.
+        sys::ready(&waits, Duration::ZERO) == [true] && stdout.read(&mut [0; 16]).is_ok_and(|n| n > 0)
+    }
+
+    /// How long the next one waits where this one ended before its time, so that it is not started again and
+    /// again.
+    fn rest(&self, window: Duration) -> Duration {
+        if self.started.elapsed() < window { FIRST_WAIT } else { Duration::ZERO }
     }
 }
 

@@ -325,7 +325,7 @@ impl Server {
 
     /// Goes on with a client; false when it is done.
     fn serve(&mut self, client: &mut Connection) -> bool {
-        if matches!(client.state, State::Asking) && !self.hear(client) {
+        if matches!(client.state, State::Asking) && !self.receive(client) {
             return false;
         }
         if let State::Answering(answer, sent) = &mut client.state {
@@ -359,7 +359,7 @@ impl Server {
     }
 
     /// Takes what has come of a request; false when the client is gone.
-    fn hear(&mut self, client: &mut Connection) -> bool {
+    fn receive(&mut self, client: &mut Connection) -> bool {
         let mut chunk = [0; 1024];
         loop {
             let room = (LONGEST - client.received.len()).min(chunk.len());

@@ -17,7 +17,7 @@ use crate::totals::{Exposed, Group};
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
-type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
+type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
 /// Metrics of an agent after a segment; of one without a segment, only what is known of the agent.
@@ -38,8 +38,8 @@ pub(crate) fn text(exposed: Option<&Exposed>) -> Result<String> {
     Ok(text)
 }
 
-fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
-    let family = Gauges::default();
+fn numbers(registry: &mut Registry, name: &str, help: &str) -> Numbers {
+    let family = Numbers::default();
     registry.register(name, help, family.clone());
     family
 }
@@ -61,10 +61,10 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
         ("locality_miss_ratio_low", "Lower end of the 95 % interval of locality_miss_ratio"),
         ("locality_miss_ratio_high", "Upper end of the 95 % interval of locality_miss_ratio"),
     ]
-    .map(|(name, help)| gauges(registry, name, help));
+    .map(|(name, help)| numbers(registry, name, help));
     let footprint =
-        gauges(registry, "locality_footprint_bytes", "Distinct bytes touched, in the last segment");
-    let samples = gauges(
+        numbers(registry, "locality_footprint_bytes", "Distinct bytes touched, in the last segment");
+    let samples = numbers(
         registry,
         "locality_samples",
         "Samples with a window that estimates rest on, in the last segment",
@@ -85,7 +85,7 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
 
 /// What all segments say of each group.
 fn groups(registry: &mut Registry, exposed: &Exposed) {
-    let about = gauges(registry, "locality_group", "Who a group is: container, pod, unit; always 1");
+    let about = numbers(registry, "locality_group", "Who a group is: container, pod, unit; always 1");
     let cpu = counters(
         registry,
         "locality_cpu_seconds",
@@ -124,7 +124,7 @@ fn groups(registry: &mut Registry, exposed: &Exposed) {
 /// What the agent says of itself.
 fn health(registry: &mut Registry, exposed: &Exposed) {
     let totals = &exposed.totals;
-    let cost = gauges(
+    let cost = numbers(
         registry,
         "locality_cost_ratio",
         "In the last segment: share of the targets' CPU time that tracing cost them (targets), and of all processors' \
@@ -151,7 +151,7 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
             exposed.last_s,
         ),
     ] {
-        gauges(registry, name, help).get_or_create(&Vec::new()).set(value);
+        numbers(registry, name, help).get_or_create(&Vec::new()).set(value);
     }
     for (name, help, n) in [
         ("locality_segments", "Segments that have ended", totals.segments),

@@ -5,7 +5,7 @@
 //! the rollup of each segment, which goes into a database (`rollups`), into counters (`totals`) and to the
 //! exporter. The exporter (`exporter`, `confine`) is another user without rights: it answers requests
 //! (`http`) from text that was made when the rollup came (`exposition`). `listen` is where it listens,
-//! `query` and `merge` read what is stored,
+//! `query` and `merge` read what is stored, `release` lets programs go,
 //! `frames` how the two talk, `notify` what systemd hears.
 //!
 //! State is what lies in the store, so that the agent may be killed at any time.
@@ -23,6 +23,7 @@ pub mod listen;
 pub mod merge;
 mod notify;
 pub mod query;
+pub mod release;
 mod rollups;
 mod store;
 mod sys;
@@ -32,6 +33,13 @@ mod totals;
 /// already.
 pub fn end_with_agent(agent: u32) -> bool {
     sys::end_with_parent(agent, libc::SIGTERM)
+}
+
+/// Says to the agent that started this process, a tracer, that its targets are released.
+pub fn say_released() {
+    let mut stdout = std::io::stdout();
+    let _ = std::io::Write::write_all(&mut stdout, b"released\n");
+    let _ = std::io::Write::flush(&mut stdout);
 }
 
 /// Becomes a helper of an agent, where this process was started as one, and does not return then.

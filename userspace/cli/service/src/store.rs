@@ -5,7 +5,7 @@
 //! next start. The oldest segments go where all together have too many bytes, or are too old.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,12 +18,29 @@ const PREFIX: &str = "segment-";
 const COMPLETE: &str = ".locality";
 const PART: &str = ".part";
 
+/// What an agent does.
+pub(crate) const STARTING: &str = "starting";
+pub(crate) const TRACING: &str = "tracing";
+pub(crate) const RELEASED: &str = "released";
+
+/// The agent that writes to a store, and what it does; `None` where none does.
+pub(crate) fn agent(folder: &Path) -> Option<(u32, String)> {
+    let path = folder.join("lock");
+    let file = File::open(&path).ok()?;
+    if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        return None;
+    }
+    let text = fs::read_to_string(&path).ok()?;
+    let (pid, state) = text.trim().split_once(' ')?;
+    Some((pid.parse().ok()?, state.to_owned()))
+}
+
 /// The store of one agent, which nobody else writes to while it lives.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
     bytes: u64,
-    _lock: File,
+    lock: File,
 }
 
 /// A segment that is complete.
@@ -50,7 +67,7 @@ impl Store {
         let folder = fs::canonicalize(folder)
             .with_context(|| format!("cannot open the store {}", folder.display()))?;
         let path = folder.join("lock");
-        let mut lock = File::options()
+        let lock = File::options()
             .create(true)
             .truncate(false)
             .read(true)
@@ -64,7 +81,7 @@ impl Store {
                 bail!(
                     "another agent (process {}) writes to the store {}: stop that one, or name another folder with \
                      --store",
-                    who.trim(),
+                    who.split_whitespace().next().unwrap_or("unknown"),
                     folder.display()
                 );
             }
@@ -72,10 +89,18 @@ impl Store {
                 return Err(error).with_context(|| format!("cannot lock the store {}", folder.display()));
             }
         }
-        lock.set_len(0)
-            .and_then(|()| writeln!(lock, "{}", std::process::id()))
-            .with_context(|| format!("cannot write to the store {}", folder.display()))?;
-        Ok(Self { folder, bytes, _lock: lock })
+        let mut store = Self { folder, bytes, lock };
+        store
+            .note(STARTING)
+            .with_context(|| format!("cannot write to the store {}", store.folder.display()))?;
+        Ok(store)
+    }
+
+    /// Writes what the agent does beside its process id, for `release`.
+    pub(crate) fn note(&mut self, state: &str) -> io::Result<()> {
+        self.lock.set_len(0)?;
+        self.lock.rewind()?;
+        writeln!(self.lock, "{} {state}", std::process::id())
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -241,7 +266,9 @@ mod tests {
         let first = Store::open(folder.path(), 100).unwrap();
         let why = Store::open(folder.path(), 100).unwrap_err().to_string();
         assert!(why.contains(&format!("process {}", std::process::id())) && why.contains("--store"), "{why}");
+        assert_eq!(agent(folder.path()), Some((std::process::id(), STARTING.to_owned())));
         drop(first);
+        assert_eq!(agent(folder.path()), None);
         Store::open(folder.path(), 100).unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();

@@ -11,7 +11,7 @@ pub(crate) fn signals() -> io::Result<OwnedFd> {
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD] {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD, libc::SIGUSR1] {
             libc::sigaddset(&raw mut set, signal);
         }
         if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) < 0 {
@@ -22,14 +22,14 @@ pub(crate) fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// The next signal that has come.
-pub(crate) fn next_signal(signals: &OwnedFd) -> Option<i32> {
+/// The next signal that has come, and the number that came with it.
+pub(crate) fn next_signal(signals: &OwnedFd) -> Option<(i32, i32)> {
     // SAFETY: all-zero bytes are a valid value to overwrite.
     let mut info = unsafe { std::mem::zeroed::<libc::signalfd_siginfo>() };
     let size = size_of_val(&info);
     // SAFETY: the destination is live and has that size.
     let got = unsafe { libc::read(signals.as_raw_fd(), (&raw mut info).cast(), size) };
-    (got == size as isize).then_some(info.ssi_signo as i32)
+    (got == size as isize).then_some((info.ssi_signo as i32, info.ssi_int))
 }
 
 /// What a descriptor is waited for.
@@ -58,6 +58,16 @@ pub(crate) fn ready(waits: &[Wait<'_>], timeout: Duration) -> Vec<bool> {
 pub(crate) fn signal(pid: u32, signal: i32) {
     // SAFETY: plain arguments.
     unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
+/// Sends a process a signal with a number.
+pub(crate) fn signal_with(pid: u32, signal: i32, number: i32) -> io::Result<()> {
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(number as usize) };
+    // SAFETY: plain arguments; the number is no address, and the receiver takes it for none.
+    match unsafe { libc::sigqueue(pid.cast_signed(), signal, value) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Has this process end by a signal when its parent ends; false where that has ended already.

@@ -108,6 +108,17 @@ pub struct QueryArgs {
     pub format: Format,
 }
 
+/// Options of a release.
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The agent's store.
+    #[arg(long, default_value = STORE, value_name = "DIR")]
+    pub store: PathBuf,
+    /// How long nobody is traced: at most 1h.
+    #[arg(long = "for", value_parser = units::duration, default_value = "30s", value_name = "DURATION", allow_negative_numbers = true)]
+    pub time: Duration,
+}
+
 /// Options of a merge.
 #[derive(Debug, Args)]
 pub struct MergeArgs {

@@ -78,6 +78,8 @@ pub struct Plan {
     pub until_ci: Option<f64>,
     /// Whether the trace goes on when no target is left, for others may come.
     pub outlives_targets: bool,
+    /// Called when all targets are released, while the profile is still being completed.
+    pub on_release: fn(),
     /// No progress and no remarks.
     pub quiet: bool,
 }

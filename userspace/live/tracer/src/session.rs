@@ -650,6 +650,7 @@ impl<'a> Trace<'a> {
         capture.end_lifecycle();
         capture.drain_rest();
         let after = capture.kernel_counters()?;
+        (self.summary.plan.on_release)();
         // After the last event that may ask, before the last that may tell.
         if let Some(heap) = &mut self.heap {
             heap.finish();

@@ -1,3 +1,5 @@
+//! Merges of profiles whose rows are known.
+
 use super::*;
 use crate::testing::{Maker, demo, loops};
 
