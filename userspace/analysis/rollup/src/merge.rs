@@ -5,8 +5,8 @@
 //! time to stack distances) is common to all, and stays as wide as it is on average. Of footprints the
 //! largest is that of the sum, which is a lower bound.
 
+use crate::OTHER;
 use crate::row::{Point, Row, top};
-use crate::{FEWEST, OTHER};
 
 /// The sum of rows under one name; `None` of none. The result does not depend on their order, but for
 /// rounding.
@@ -33,6 +33,7 @@ pub fn merged<'a>(name: &str, rows: impl IntoIterator<Item = &'a Row>) -> Option
         // Sizes that all have; machines may differ in their caches.
         let sizes = first.curve.iter().map(|point| point.bytes);
         sum.curve = sizes.filter_map(|bytes| point(bytes, &with_curves)).collect();
+        sum.curve_windows = with_curves.iter().map(|row| row.curve_windows).sum();
     }
     let places = rows.iter().flat_map(|row| row.places.iter().cloned());
     sum.places = top(places);
@@ -85,12 +86,13 @@ fn point(bytes: u64, rows: &[&&Row]) -> Option<Point> {
     })
 }
 
-/// At most so many rows: those that are `named`, and the sum of all others under [`OTHER`].
+/// At most so many rows: those that are `named`, and the sum of all others under [`OTHER`]; curves of few
+/// windows are left out.
 pub fn without_small(rows: &[Row], named: impl Fn(&str) -> bool) -> Vec<Row> {
     let (mut kept, others): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| named(&row.group));
     kept.extend(merged(OTHER, &others));
     for row in &mut kept {
-        if row.windows < FEWEST {
+        if !row.is_known() {
             row.curve.clear();
         }
     }

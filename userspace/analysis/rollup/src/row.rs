@@ -15,6 +15,8 @@ use crate::{FEWEST, Keys};
 const LINE: u32 = 64;
 /// Bootstrap draws of a curve.
 const DRAWS: usize = 24;
+/// Windows from which on there is a curve: sums of several segments have enough.
+const LEAST: u64 = 5;
 /// Groups with a curve, the ones with the most CPU time.
 const CURVES: usize = 32;
 /// Places and objects of a row.
@@ -127,8 +129,10 @@ pub struct Row {
     pub accesses: Option<f64>,
     /// Touches of cache lines, by which miss ratios are weighed; `None` where no rate is known.
     pub touches: Option<f64>,
-    /// Miss ratios by size, ascending; empty below [`FEWEST`] windows.
+    /// Miss ratios by size, ascending; to be shown where [`Row::is_known`] says so.
     pub curve: Vec<Point>,
+    /// Windows that the curve rests on.
+    pub curve_windows: u64,
     /// Distinct bytes touched: value, low, high.
     pub footprint_bytes: Option<(f64, f64, f64)>,
     /// Places that load the most bytes into a cache of [`PLACE_SIZE`], and these bytes.
@@ -138,6 +142,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether the curve rests on enough windows to be shown.
+    pub fn is_known(&self) -> bool {
+        self.curve_windows >= FEWEST
+    }
+
     /// Bytes loaded into a cache of a size.
     pub fn loaded_bytes(&self, size: u64) -> Option<f64> {
         let point = self.curve.iter().find(|point| point.bytes == size)?;
@@ -167,7 +176,7 @@ pub fn of(profile: &Profile, keys: &Keys) -> Rollup {
         .collect();
     rows.sort_by(|(_, a), (_, b)| b.cpu_ns.sum().total_cmp(&a.cpu_ns.sum()).then(a.group.cmp(&b.group)));
     let objects = objects(profile);
-    let enough = rows.iter_mut().filter(|(group, row)| group.is_some() && row.windows >= FEWEST);
+    let enough = rows.iter_mut().filter(|(group, row)| group.is_some() && row.windows >= LEAST);
     for (group, row) in enough.take(CURVES) {
         let Some(group) = group else { continue };
         let case = Case::of_group(profile, &contexts, &rates, LINE, *group);
@@ -285,6 +294,7 @@ impl Row {
         self.curve = reuse.curve.iter().map(point).collect();
         self.curve.sort_by_key(|point| point.bytes);
         self.curve.dedup_by_key(|point| point.bytes);
+        self.curve_windows = if self.curve.is_empty() { 0 } else { self.windows };
         let bytes = reuse.footprint_bytes;
         self.footprint_bytes = (bytes.value > 0.0).then_some((bytes.value, bytes.low, bytes.high));
     }

@@ -25,6 +25,7 @@ fn row(ratio: f64, half: f64, touches: f64, windows: u64) -> Row {
     Row {
         group: "g".to_owned(),
         windows,
+        curve_windows: windows,
         touches: Some(touches),
         accesses: Some(touches),
         curve: vec![Point { bytes, ratio, low, high, sampling_low: low, sampling_high: high }],
@@ -123,9 +124,18 @@ fn ratios_are_weighed_by_touches_and_intervals_shrink_by_squares() {
         ] {
             assert!((x - y).abs() < 1e-12, "{other:?} {at_once:?}");
         }
-        assert_eq!(other.windows, 90);
+        assert_eq!((other.windows, other.curve_windows), (90, 90));
     }
     assert_eq!(merged("g", []), None);
+}
+
+#[test]
+fn segments_of_few_windows_have_a_curve_together() {
+    let rows = [row(0.2, 0.1, 1.0, 20), row(0.4, 0.1, 1.0, 12), Row { windows: 40, ..Row::default() }];
+    let sum = merged("g", &rows).unwrap();
+    assert!(!rows[0].is_known() && sum.is_known());
+    assert_eq!((sum.windows, sum.curve_windows), (72, 32));
+    assert!(!merged("g", &rows[1..]).unwrap().is_known());
 }
 
 #[test]

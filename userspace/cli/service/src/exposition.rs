@@ -216,6 +216,7 @@ mod tests {
             group: group.to_owned(),
             samples: windows,
             windows,
+            curve_windows: windows,
             cpu_ns: CpuTime { windows: 1.5e9, registers: 0.25e9, none: 0.0 },
             accesses: Some(1000.4),
             touches: Some(100.0),

@@ -29,6 +29,9 @@ pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) 
         by_group.entry(&row.group).or_default().push(row);
     }
     let mut sums: Vec<Row> = by_group.into_iter().filter_map(|(name, rows)| merged(name, rows)).collect();
+    for row in sums.iter_mut().filter(|row| !row.is_known()) {
+        (row.curve, row.footprint_bytes) = (Vec::new(), None);
+    }
     sums.sort_by(|a, b| b.cpu_ns.sum().total_cmp(&a.cpu_ns.sum()));
     if sums.is_empty() {
         let what = group.map_or_else(|| "rollups".to_owned(), |group| format!("rollups of {group}"));
@@ -61,7 +64,7 @@ fn text(sums: &[Row], with_places: bool) -> String {
     }
     let _ = writeln!(
         page,
-        "\nMisses are shares of touches of cache lines, with 95 % intervals; n/a: no segment has {FEWEST} windows."
+        "\nMisses are shares of touches of cache lines, with 95 % intervals; n/a: fewer than {FEWEST} windows."
     );
     if with_places {
         for row in sums {
@@ -105,7 +108,8 @@ mod tests {
             let row = Row {
                 group: "web".to_owned(),
                 cpu_ns,
-                windows: 40,
+                windows: 20,
+                curve_windows: 20,
                 touches: Some(1e6),
                 curve: vec![Point { bytes: 1 << 20, ratio: 0.25, low: 0.2, high: 0.3, ..Point::default() }],
                 places: vec![("walk a.c:3".to_owned(), 1e6)],
@@ -115,13 +119,13 @@ mod tests {
             rollups.put(&Rollup { started_unix_ns, rows: vec![row], ..Rollup::default() }).unwrap();
         }
         let all = page(folder.path(), None, hour, false).unwrap();
-        assert!(all.contains("web") && all.contains("3.0 s") && all.contains("80"), "{all}");
+        assert!(all.contains("web") && all.contains("3.0 s") && all.contains("40"), "{all}");
         assert!(all.contains("25.0 (") && !all.contains("walk"), "{all}");
         let one = page(folder.path(), Some("web"), hour, false).unwrap();
         assert!(one.contains("walk a.c:3"), "{one}");
         let json: serde_json::Value =
             serde_json::from_str(&page(folder.path(), None, hour, true).unwrap()).unwrap();
-        assert_eq!(json["groups"][0]["windows"], 80);
+        assert_eq!(json["groups"][0]["windows"], 40);
         let none = page(folder.path(), Some("db"), hour, false).unwrap_err().to_string();
         assert!(none.contains("db") && none.contains("--since"), "{none}");
     }
