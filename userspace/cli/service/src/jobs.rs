@@ -1,4 +1,4 @@
-//! Work on segments, each in a process of its own with the lowest priority: it may fail, and its memory goes.
+//! Work on segments, each in a process of its own with a low priority: it may fail, and its memory goes.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};

@@ -79,12 +79,15 @@ pub(crate) fn end_with_parent(parent: u32, signal: i32) -> bool {
     }
 }
 
-/// Gives this process the lowest ordinary priority, and so much memory more than it has.
+/// How much less time than the programs a job gets where there is not enough for all: a tenth.
+const NICE: i32 = 10;
+
+/// Gives this process a low priority, and at most so much memory.
 pub(crate) fn be_modest(memory: u64) {
     let limit = libc::rlimit { rlim_cur: memory, rlim_max: memory };
     // SAFETY: plain arguments; the limit is live.
     unsafe {
-        libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        libc::setpriority(libc::PRIO_PROCESS, 0, NICE);
         libc::setrlimit(libc::RLIMIT_AS, &raw const limit);
     }
 }
