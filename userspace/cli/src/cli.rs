@@ -147,6 +147,9 @@ pub enum Other {
     /// Trace without end, in segments, with metrics for Prometheus (docs/guide/fleet.md).
     ///
     /// Example: sudo locality-bpf agent --cgroup /sys/fs/cgroup/web.slice --listen 127.0.0.1:9955
+    #[command(
+        override_usage = "locality-bpf agent [OPTIONS] --all | --cgroup PATH | --namespace | -p PID[,PID…]"
+    )]
     Agent(agent_args::AgentArgs),
     /// What an agent's rollups say of each group since a while.
     ///
