@@ -67,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
     need_speedscope()?;
+    need_metrics_parser()?;
     crate::qemu::need()?;
     crate::ui::verify_where_possible()?;
     shell::run(shell::cargo().args(SELECTION).arg("--no-run"))?;
@@ -103,6 +104,13 @@ fn need_speedscope() -> Result<()> {
     }
     let mut npm = shell::as_root("npm")?;
     shell::run(npm.args(["install", "--global", "speedscope@1.25.0"]))
+}
+
+/// Installs a parser of OpenMetrics, which checks our metrics.
+fn need_metrics_parser() -> Result<()> {
+    let mut python = std::process::Command::new("/usr/bin/python3");
+    let has = python.args(["-c", "import prometheus_client"]).output().is_ok_and(|run| run.status.success());
+    if has { Ok(()) } else { shell::install(&["python3-prometheus-client"]) }
 }
 
 /// The variable by which cargo starts test programs through another command.

@@ -1,5 +1,6 @@
 //! What the user typed. What it means on this machine is `plan`.
 
+pub mod agent_args;
 pub mod colour;
 pub mod diff_args;
 pub mod export_args;
@@ -147,6 +148,25 @@ pub enum Other {
     ///
     /// Example: locality-bpf export trace.locality --to pprof -o trace.pb.gz
     Export(export_args::ExportArgs),
+    /// Trace without end, in segments, with metrics for Prometheus (docs/guide/fleet.md).
+    ///
+    /// Example: sudo locality-bpf agent --cgroup /sys/fs/cgroup/web.slice --listen 127.0.0.1:9955
+    #[command(
+        override_usage = "locality-bpf agent [OPTIONS] --all | --cgroup PATH | --namespace | -p PID[,PID…]"
+    )]
+    Agent(agent_args::AgentArgs),
+    /// What an agent's rollups say of each group since a while.
+    ///
+    /// Example: sudo locality-bpf query --since 1h
+    Query(agent_args::QueryArgs),
+    /// Has an agent release all programs for a while, so that a debugger can attach.
+    ///
+    /// Example: sudo locality-bpf release --for 5m && sudo gdb -p 1234
+    Release(agent_args::ReleaseArgs),
+    /// Several profiles as one: of segments, of processes, of machines.
+    ///
+    /// Example: locality-bpf merge a.locality b.locality -o both.locality
+    Merge(agent_args::MergeArgs),
     /// The execution model: hot spots and the path to them, trip counts as expressions of inputs, and the
     /// effect of other inputs.
     ///
@@ -507,6 +527,9 @@ pub struct TraceArgs {
     /// all bins, as a share (0.05 or 5%). With -d, the earlier of the two. Needs pauses and windows.
     #[arg(long, value_parser = units::share, value_name = "WIDTH", conflicts_with_all = ["no_window", "no_stop", "all"])]
     pub until_ci: Option<f64>,
+    /// Write a segment for the agent that is this process: no report, and an end with the agent.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub segment: Option<u32>,
     /// How to print.
     #[command(flatten)]
     pub print: OutputArgs,

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use locality_approximate::{Accesses, Gaussian, Options};
+use locality_bpf::agent;
 use locality_bpf::cli::{
     ExactArgs, Format, Other, OutputArgs,
     colour::When,
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     locality_shadow::helper::become_helper_if_asked();
     watchdog::become_guard_if_asked();
     locality_symbols::become_symboliser_if_asked();
+    locality_service::become_helper_if_asked();
     let cli = match order::parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(page) => return show(&page),
@@ -75,6 +77,10 @@ fn main() -> ExitCode {
         Some(Other::Diff(args)) => diff::run(&args, cli.quiet),
         Some(Other::Model(args)) => model::run(&args, cli.quiet),
         Some(Other::Export(args)) => export::run(&args, cli.quiet),
+        Some(Other::Agent(args)) => agent::run(args, cli.quiet),
+        Some(Other::Query(args)) => agent::query(&args),
+        Some(Other::Release(args)) => agent::release(&args),
+        Some(Other::Merge(args)) => agent::merge(&args, cli.quiet),
         Some(Other::Objects {
             file,
             against,
@@ -99,12 +105,15 @@ fn main() -> ExitCode {
         }
         Some(Other::Man { folder }) => pages::manual(&folder).map(|()| ExitCode::SUCCESS),
         None => {
-            let (output, part) = (cli.trace.print.clone(), cli.trace.part);
+            let (output, part, agent) = (cli.trace.print.clone(), cli.trace.part, cli.trace.segment);
             let print = Printing { output, part, html: HtmlArgs::default() };
             not_callgrind(&print.output)
                 .and_then(|()| Ok(print.part.check(print.output.format)?))
                 .and_then(|()| plan::plan(cli.trace, cli.quiet))
-                .and_then(|plan| trace(&plan, &print, when))
+                .and_then(|plan| match agent {
+                    Some(agent) => agent::segment(&plan, agent),
+                    None => trace(&plan, &print, when),
+                })
         }
     };
     done.unwrap_or_else(|error| {

@@ -32,7 +32,7 @@ const SHORTEST_STOP: Duration = Duration::from_micros(100);
 
 /// Checks everything that can be checked before anything is touched.
 pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
-    check_rights(!args.no_window && !args.no_stop && !args.all)?;
+    check_rights(!args.no_window && !args.no_stop && (!args.all || args.segment.is_some()))?;
     let targets = if args.all {
         Targets::All
     } else if args.namespace {
@@ -91,7 +91,9 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         None => Following::Off,
     };
     let watch_unheld = args.watch_unheld || !machine::in_virtual_machine();
-    if (args.no_stop || targets == Targets::All) && !watch_unheld {
+    let is_segment = args.segment.is_some();
+    let is_named = matches!(targets, Targets::Processes(_));
+    if (args.no_stop || (targets == Targets::All && !is_segment)) && !watch_unheld {
         bail!(
             "in a virtual machine a watchpoint can end a thread that is not held (about one trap in \
              36,000, on hosts before Linux 6.14): trace processes with -p or a cgroup, without --no-stop, \
@@ -107,8 +109,9 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         user_only: args.user_only,
         heap,
         heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),
-        // Stopping every thread of a machine would make each program on it notice a tracer.
-        may_stop: !args.no_stop && targets != Targets::All,
+        // Stopping every thread of a machine would make each program on it notice a tracer, so that only an
+        // agent does so, which somebody set up for the machine.
+        may_stop: !args.no_stop && (targets != Targets::All || is_segment),
         targets,
         duration: args.duration,
         profile,
@@ -119,6 +122,8 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         policy: args.policy,
         estimator: args.estimator,
         until_ci: args.until_ci,
+        outlives_targets: is_segment && !is_named,
+        on_release: || (),
         quiet,
     })
 }

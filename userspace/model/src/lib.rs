@@ -12,6 +12,7 @@ mod flow;
 mod group;
 mod kernel;
 mod loops;
+pub mod merge;
 mod printable;
 #[cfg(feature = "testing")]
 pub mod testing;

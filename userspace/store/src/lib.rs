@@ -21,6 +21,7 @@ mod schema;
 mod sound;
 mod tables;
 mod value;
+mod whole;
 mod writer;
 
 pub use error::Error;
@@ -28,4 +29,5 @@ pub use place::{Owner, earlier};
 pub use reader::read;
 pub use reserved::Reserved;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};
+pub use whole::write;
 pub use writer::Writer;

@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 35] = [
+const MAY_USE: [(&str, &[&str]); 37] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -64,6 +64,7 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("analysis/estimate", &["model", "mrc"]),
     ("analysis/advice", &["estimate", "model"]),
     ("analysis/execution", &["rate", "stream"]),
+    ("analysis/rollup", &["estimate", "model"]),
     ("analysis/findings", &["advice", "estimate", "model", "mrc"]),
     ("report/schema", &[]),
     ("report", &["advice", "estimate", "findings", "model", "schema", "units"]),
@@ -71,6 +72,10 @@ const MAY_USE: [(&str, &[&str]); 35] = [
     ("report/diff", &["report", "units"]),
     ("report/exports", &["estimate", "findings", "model", "report"]),
     ("analysis/compare", &["mrc", "report"]),
+    (
+        "cli/service",
+        &["exports", "findings", "kernel", "model", "profile", "report", "rollup", "shadow", "units"],
+    ),
     (
         "cli",
         &[
@@ -91,7 +96,9 @@ const MAY_USE: [(&str, &[&str]); 35] = [
             "model",
             "profile",
             "report",
+            "rollup",
             "runner",
+            "service",
             "shadow",
             "stream",
             "symbols",

@@ -26,27 +26,28 @@ const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// What `-h` says, in a line each; other options stand in `--help` alone.
-const SHORT: [(&str, &str); 11] = [
+const SHORT: [(&str, &str); 8] = [
     ("pids", "Trace running processes"),
     ("all", "Trace everything that runs, without pausing threads"),
     ("cgroup", "Trace the processes of a cgroup, for instance of one container"),
     ("command", "Launch this command, trace it, exit with its status"),
     ("duration", "Stop after 10 (seconds), 500ms, 2m [default: at Ctrl-C or the end]"),
     ("overhead", "Budget of the trace, in percent of the program's CPU time"),
-    ("heap", "Follow allocations: preload, probes or off"),
     ("output", "The profile file [default: trace.locality]"),
     ("format", "text, json, json1, html or callgrind"),
-    ("report", "Write the report to a file"),
-    ("full", "All of the text; parts: --pairs, --data, --code, --trust"),
 ];
 
 /// What `-h` says of commands, in a line each.
-const COMMANDS: [(&str, &str); 10] = [
+const COMMANDS: [(&str, &str); 14] = [
     ("report", "Report again from a profile"),
     ("compare", "Compare the distance histograms and miss ratios of two reports"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
     ("model", "Hot spots, the path to them, trip counts as expressions of inputs"),
     ("export", "Write for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
+    ("merge", "Several profiles as one"),
+    ("agent", "Trace without end, in segments, with metrics for Prometheus"),
+    ("query", "What an agent found of each group"),
+    ("release", "Have an agent release all programs, so that a debugger can attach"),
     ("objects", "Which variables the accesses and the predicted misses fall on"),
     ("exact", "Run a command under QEMU and count every access, without root"),
     ("doctor", "What this machine can do, and how to get what is missing"),

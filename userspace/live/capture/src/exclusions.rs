@@ -1,7 +1,8 @@
 //! Processes that are never traced: the tool's own, and processes that the tool depends on.
 //!
 //! Ours are this process and its children that run the same program: the watchdog and the window
-//! process. (The calibration's child is traced by us, before the trace begins.) Other children are
+//! process. Of a tracer that an agent started, the agent's other children are ours too: its exporter and
+//! its rollups. (The calibration's child is traced by us, before the trace begins.) Other children are
 //! not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a
 //! container collects orphans. Of a cgroup and of everything, the processes that started this one,
 //! process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
@@ -49,6 +50,8 @@ pub struct Exclusions {
     own: u32,
     /// Whether our pid namespace is the initial one.
     first_namespace: bool,
+    /// The agent that started this process.
+    agent: Option<u32>,
     /// Ancestors by process id, with their starts since boot.
     ancestors: HashMap<u32, u64>,
 }
@@ -62,7 +65,8 @@ impl Exclusions {
         // A number may be met again if a process ends meanwhile.
         let chain = chain.take_while(|pid| *pid != 0).take(DEEPEST);
         let ancestors = chain.filter_map(|pid| Some((pid, proc::start_ticks(pid).ok()?))).collect();
-        Self { own, first_namespace: !proc::in_pid_namespace(), ancestors }
+        let agent = Some(parent(own)).filter(|parent| has_our_file(*parent).unwrap_or(false));
+        Self { own, first_namespace: !proc::in_pid_namespace(), agent, ancestors }
     }
 
     /// Tells the kernel side. A launched command is our child and waits by now; children of who is
@@ -76,7 +80,8 @@ impl Exclusions {
             kernel.spare(FIRST, spared::ALONE)?;
         }
         for pid in self.ancestors.keys() {
-            kernel.spare(*pid, spared::ALONE)?;
+            let is_agent = self.agent == Some(*pid);
+            kernel.spare(*pid, if is_agent { spared::OWN } else { spared::ALONE })?;
         }
         // Helpers that run already; later ones are met by the kernel side.
         for pid in proc::all().into_iter().filter(|pid| self.is_own(*pid) && Some(*pid) != command) {
@@ -85,10 +90,11 @@ impl Exclusions {
         Ok(())
     }
 
-    /// Whether a process is this one, or a child of it that runs the same program.
+    /// Whether a process is this one, or a child of it or of its agent that runs the same program.
     fn is_own(&self, pid: u32) -> bool {
+        let is_ours = |parent: u32| parent == self.own || self.agent == Some(parent);
         pid == self.own
-            || (proc::status(pid).is_ok_and(|status| status.parent == self.own) && runs_our_program(pid))
+            || (proc::status(pid).is_ok_and(|status| is_ours(status.parent)) && runs_our_program(pid))
     }
 
     /// Whether a process started this one, directly or not.
@@ -134,12 +140,14 @@ fn bare(file: &str) -> &str {
 /// Whether a process runs the program file of this one. A child without rights hides its program
 /// from a tracer without `CAP_SYS_PTRACE`; only the tool's helpers do so.
 fn runs_our_program(pid: u32) -> bool {
+    has_our_file(pid).unwrap_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+/// The same, where that can be seen.
+fn has_our_file(pid: u32) -> std::io::Result<bool> {
     let file = |path: String| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    match (file(format!("/proc/{pid}/exe")), file("/proc/self/exe".to_owned())) {
-        (Ok(theirs), Ok(ours)) => theirs == ours,
-        (Err(error), _) => error.kind() == std::io::ErrorKind::PermissionDenied,
-        (Ok(_), Err(_)) => false,
-    }
+    let theirs = file(format!("/proc/{pid}/exe"))?;
+    Ok(file("/proc/self/exe".to_owned()).is_ok_and(|ours| ours == theirs))
 }
 
 /// More processes than any chain of parents up to process 1 has.

@@ -51,8 +51,24 @@ pub use window::{Kept, Window};
 
 use crate::state::ThreadState;
 use crate::window::{End, Limits};
+
 use layout::{Answer, Ask, MOST_EXTENDED, Request, flat};
 use life::{Pin, Process};
+
+/// Makes this process one that owns nothing, as the window process is: another user, no capabilities, no
+/// new ones, no descriptors above `last`, no files and processes. It ends with `parent`. For other helpers
+/// that read what strangers send; their system calls they restrict by themselves.
+///
+/// # Errors
+/// A sentence that says what could not be given up; the process must end then.
+pub fn give_up_rights(parent: u32, last: std::os::fd::RawFd) -> Result<(), String> {
+    /// They have no real-time priority.
+    const NO_REAL_TIME_US: u64 = 10_000;
+    let given_up = confine::close_above(last)
+        .and_then(|()| confine::drop_rights(parent))
+        .and_then(|()| confine::set_limits(NO_REAL_TIME_US));
+    given_up.map_err(|confine::Refused(what, error)| format!("cannot {what}: {error}"))
+}
 
 /// How a helper is started and how long it is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]

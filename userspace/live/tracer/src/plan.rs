@@ -76,6 +76,10 @@ pub struct Plan {
     pub estimator: Estimator,
     /// Precision at which the trace ends: half of the widest interval over the bins of time distances.
     pub until_ci: Option<f64>,
+    /// Whether the trace goes on when no target is left, for others may come.
+    pub outlives_targets: bool,
+    /// Called when all targets are released, while the profile is still being completed.
+    pub on_release: fn(),
     /// No progress and no remarks.
     pub quiet: bool,
 }

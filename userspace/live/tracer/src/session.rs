@@ -515,6 +515,7 @@ impl<'a> Trace<'a> {
                         self.start_afresh(false).await?;
                         continue;
                     }
+                    Some(Notable::NoTargets) if self.summary.plan.outlives_targets => continue,
                     Some(Notable::NoTargets) => "the last traced process ended".to_owned(),
                     Some(Notable::Failed(why)) => why,
                     None => "the assembler thread ended".to_owned(),
@@ -663,6 +664,7 @@ impl<'a> Trace<'a> {
         capture.end_lifecycle();
         capture.drain_rest();
         let after = capture.kernel_counters()?;
+        (self.summary.plan.on_release)();
         // After the last event that may ask, before the last that may tell.
         if let Some(heap) = &mut self.heap {
             heap.finish();

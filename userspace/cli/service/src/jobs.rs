@@ -1,0 +1,146 @@
+//! Work on segments, each in a process of its own with a low priority: it may fail, and its memory goes.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail};
+use locality_exports::{End, Exported, Format};
+use locality_findings::{Findings, why_empty};
+use locality_kernel::writing::{say, to_stream};
+use locality_model::Profile;
+use locality_model::merge::Merger;
+use locality_report::json;
+use locality_rollup::{By, Keys};
+use serde::{Deserialize, Serialize};
+
+use crate::{merge, store, sys};
+
+/// The word that has the program make a rollup.
+pub(crate) const ROLLUP: &str = "__locality-rollup";
+/// The word that has the program make a profile of a group.
+pub(crate) const PROFILE: &str = "__locality-profile";
+/// Memory of a job.
+const MEMORY: u64 = 2 << 30;
+/// Longest profile.
+const LONGEST: usize = 24 << 20;
+
+/// What a job does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub agent: u32,
+    /// A segment, or the store.
+    pub path: PathBuf,
+    pub by: u8,
+    pub cgroups: Vec<String>,
+    pub group: Option<String>,
+    pub seconds: u32,
+    pub with_paths: bool,
+}
+
+impl Settings {
+    fn keys(&self) -> Keys {
+        let by = [By::Container, By::Unit, By::Exe, By::Comm].into_iter().nth(self.by.into());
+        Keys { by: by.unwrap_or_default(), cgroups: self.cgroups.clone() }
+    }
+}
+
+/// Ways to make groups, as a number.
+pub(crate) fn number(by: By) -> u8 {
+    match by {
+        By::Container => 0,
+        By::Unit => 1,
+        By::Exe => 2,
+        By::Comm => 3,
+    }
+}
+
+fn job(settings: &str, work: impl FnOnce(&Settings) -> Result<Vec<u8>>) -> i32 {
+    let Ok(settings) = serde_json::from_str::<Settings>(settings) else { return 2 };
+    if !sys::end_with_parent(settings.agent, libc::SIGKILL) {
+        return 1;
+    }
+    sys::be_modest(MEMORY);
+    match work(&settings).and_then(|bytes| to_stream(std::io::stdout(), &bytes)) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(&format!("{error:#}"));
+            1
+        }
+    }
+}
+
+/// Prints the rollup of a segment as JSON; returns an exit status.
+pub(crate) fn rollup(settings: &str) -> i32 {
+    job(settings, |settings| {
+        let mut profile = locality_profile::read(&settings.path)?;
+        profile.make_printable();
+        Ok(serde_json::to_vec(&locality_rollup::of(&profile, &settings.keys()))?)
+    })
+}
+
+/// Prints a pprof profile of a group; returns an exit status.
+pub(crate) fn profile(settings: &str) -> i32 {
+    job(settings, pprof)
+}
+
+fn pprof(settings: &Settings) -> Result<Vec<u8>> {
+    let since = SystemTime::now() - Duration::from_secs(settings.seconds.into());
+    let segments = store::segments(&settings.path);
+    let keys = settings.keys();
+    let mut merger = Merger::default();
+    for segment in segments.into_iter().filter(|segment| segment.ended >= since) {
+        // One that goes meanwhile, or is damaged, takes nothing from the others.
+        let Ok(profile) = locality_profile::read(&segment.path) else { continue };
+        let is_asked: Vec<bool> = profile
+            .groups
+            .iter()
+            .map(|group| settings.group.as_ref().is_none_or(|asked| keys.of(group) == *asked))
+            .collect();
+        let everything = settings.group.is_none();
+        merge::add(&mut merger, &segment.path, profile, |sample| {
+            everything || sample.group.is_some_and(|group| is_asked.get(group.0 as usize) == Some(&true))
+        })?;
+    }
+    if merger.parts() == 0 {
+        bail!("no segment has ended in the last {} s: ask for more seconds", settings.seconds);
+    }
+    let mut profile = merger.finish();
+    profile.make_printable();
+    if !settings.with_paths {
+        without_paths(&mut profile);
+    }
+    if profile.samples.is_empty() {
+        bail!("the group has no samples in the last {} s: /metrics names the groups", settings.seconds);
+    }
+    if let Some(why) = why_empty(&profile) {
+        bail!("{why}");
+    }
+    let findings = Findings::of(&profile);
+    let report = json::report(&profile, &findings);
+    let options = locality_exports::Options { to: Format::Pprof, metric: None, end: End::Reuse };
+    match locality_exports::live(&profile, &findings, &report, &options).context("no profile")? {
+        Exported::File(bytes) if bytes.len() <= LONGEST => Ok(bytes),
+        _ => bail!("the profile is too large: ask for one group, or fewer seconds"),
+    }
+}
+
+/// Leaves names of files without their folders.
+fn without_paths(profile: &mut Profile) {
+    let bare = |path: &mut String| {
+        if let Some(at) = path.rfind('/') {
+            path.drain(..=at);
+        }
+    };
+    profile.run.command.clear();
+    profile.modules.iter_mut().for_each(|module| bare(&mut module.path));
+    profile.frames.iter_mut().filter_map(|frame| frame.file.as_mut()).for_each(bare);
+    for object in &mut profile.objects {
+        if let Some((file, _)) = &mut object.declared {
+            bare(file);
+        }
+        // A mapped file's name is its path.
+        if object.kind == locality_model::ObjectKind::File {
+            bare(&mut object.name);
+        }
+    }
+}

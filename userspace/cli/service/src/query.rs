@@ -1,0 +1,132 @@
+//! `locality-bpf query`: what the rollups of an agent's store say, summed over time.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Result, bail};
+use locality_rollup::{FEWEST, PLACE_SIZE, Point, Row, merged};
+use locality_units::print::{self, shorten};
+
+use crate::rollups::Rollups;
+
+/// Sizes of caches in the table.
+const SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
+/// Width of a group's name.
+const NAME: usize = 32;
+
+/// What the store says of each group, or of one with its places, since a while.
+///
+/// # Errors
+/// There is no store, nothing in it since then, or no such group.
+pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) -> Result<String> {
+    let rollups = Rollups::read(folder)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rows = rollups.since(now.saturating_sub(since).as_nanos() as u64)?;
+    let mut by_group: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| group.is_none_or(|group| group == row.group)) {
+        by_group.entry(&row.group).or_default().push(row);
+    }
+    let mut sums: Vec<Row> = by_group.into_iter().filter_map(|(name, rows)| merged(name, rows)).collect();
+    for row in sums.iter_mut().filter(|row| !row.is_known()) {
+        (row.curve, row.footprint_bytes) = (Vec::new(), None);
+    }
+    sums.sort_by(|a, b| b.cpu_ns.sum().total_cmp(&a.cpu_ns.sum()));
+    if sums.is_empty() {
+        let what = group.map_or_else(|| "rollups".to_owned(), |group| format!("rollups of {group}"));
+        bail!("there are no {what} in {} since then: give more time with --since", folder.display());
+    }
+    if is_json {
+        return Ok(serde_json::to_string_pretty(&serde_json::json!({
+            "schema": "locality-query/1",
+            "groups": sums,
+        }))? + "\n");
+    }
+    Ok(text(&sums, group.is_some()))
+}
+
+fn text(sums: &[Row], with_places: bool) -> String {
+    let mut page = format!("{:<NAME$} {:>9} {:>7}", "group", "CPU", "windows");
+    for size in SIZES {
+        let _ = write!(page, " {:>17}", format!("misses {}", print::bytes(size)));
+    }
+    let _ = writeln!(page, " {:>12}", "footprint");
+    for row in sums {
+        let seconds = row.cpu_ns.sum() / 1e9;
+        let _ = write!(page, "{:<NAME$} {:>7.1} s {:>7}", shorten(&row.group, NAME), seconds, row.windows);
+        for size in SIZES {
+            let point = row.curve.iter().find(|point| point.bytes == size);
+            let _ = write!(page, " {:>17}", point.map_or_else(|| "n/a".to_owned(), ratio));
+        }
+        let footprint = row.footprint_bytes.map_or_else(|| "n/a".to_owned(), |b| print::bytes(b.0 as u64));
+        let _ = writeln!(page, " {footprint:>12}");
+    }
+    let _ = writeln!(
+        page,
+        "\nMisses are shares of touches of cache lines, with 95 % intervals; n/a: fewer than {FEWEST} windows."
+    );
+    if with_places {
+        for row in sums {
+            list(&mut page, "Places", &row.places);
+            list(&mut page, "Data objects", &row.objects);
+        }
+    }
+    page
+}
+
+fn ratio(point: &Point) -> String {
+    let percent = |share: f64| share * 100.0;
+    format!("{:.1} ({:.1}-{:.1}) %", percent(point.ratio), percent(point.low), percent(point.high))
+}
+
+fn list(page: &mut String, what: &str, rows: &[(String, f64)]) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(page, "\n{what} by bytes loaded into a cache of {}:", print::bytes(PLACE_SIZE));
+    for (name, bytes) in rows {
+        let _ = writeln!(page, "{:>12}  {}", print::bytes(*bytes as u64), shorten(name, 90));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use locality_rollup::{CpuTime, Rollup};
+
+    use super::*;
+
+    #[test]
+    fn rollups_are_summed_by_group() {
+        let folder = tempfile::tempdir().unwrap();
+        let hour = Duration::from_secs(3600);
+        assert!(format!("{:#}", page(folder.path(), None, hour, false).unwrap_err()).contains("no rollups"));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+        let mut rollups = Rollups::open(folder.path()).unwrap();
+        for ago in [1, 2] {
+            let cpu_ns = CpuTime { windows: 1.5e9, ..CpuTime::default() };
+            let row = Row {
+                group: "web".to_owned(),
+                cpu_ns,
+                windows: 20,
+                curve_windows: 20,
+                touches: Some(1e6),
+                curve: vec![Point { bytes: 1 << 20, ratio: 0.25, low: 0.2, high: 0.3, ..Point::default() }],
+                places: vec![("walk a.c:3".to_owned(), 1e6)],
+                ..Row::default()
+            };
+            let started_unix_ns = now - ago * 1_000_000_000;
+            rollups.put(&Rollup { started_unix_ns, rows: vec![row], ..Rollup::default() }).unwrap();
+        }
+        let all = page(folder.path(), None, hour, false).unwrap();
+        assert!(all.contains("web") && all.contains("3.0 s") && all.contains("40"), "{all}");
+        assert!(all.contains("25.0 (") && !all.contains("walk"), "{all}");
+        let one = page(folder.path(), Some("web"), hour, false).unwrap();
+        assert!(one.contains("walk a.c:3"), "{one}");
+        let json: serde_json::Value =
+            serde_json::from_str(&page(folder.path(), None, hour, true).unwrap()).unwrap();
+        assert_eq!(json["groups"][0]["windows"], 40);
+        let none = page(folder.path(), Some("db"), hour, false).unwrap_err().to_string();
+        assert!(none.contains("db") && none.contains("--since"), "{none}");
+    }
+}

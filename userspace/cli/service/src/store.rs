@@ -1,0 +1,277 @@
+//! The folder of an agent: segments in a ring, and a lock.
+//!
+//! A segment is written as `segment-MS.part` and is renamed to `segment-MS.locality` when it is complete;
+//! MS is its start in milliseconds since the Unix epoch. What a killed tracer left is taken over by the
+//! next start. The oldest segments go where all together have too many bytes, or are too old.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+
+/// Oldest segment that stays.
+const OLDEST: Duration = Duration::from_secs(7 * 24 * 3600);
+const PREFIX: &str = "segment-";
+const COMPLETE: &str = ".locality";
+const PART: &str = ".part";
+
+/// What an agent does.
+pub(crate) const STARTING: &str = "starting";
+pub(crate) const TRACING: &str = "tracing";
+pub(crate) const RELEASED: &str = "released";
+
+/// The agent that writes to a store, and what it does; `None` where none does.
+pub(crate) fn agent(folder: &Path) -> Option<(u32, String)> {
+    let path = folder.join("lock");
+    let file = File::open(&path).ok()?;
+    if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+        return None;
+    }
+    let text = fs::read_to_string(&path).ok()?;
+    let (pid, state) = text.trim().split_once(' ')?;
+    Some((pid.parse().ok()?, state.to_owned()))
+}
+
+/// The store of one agent, which nobody else writes to while it lives.
+#[derive(Debug)]
+pub(crate) struct Store {
+    folder: PathBuf,
+    bytes: u64,
+    lock: File,
+}
+
+/// A segment that is complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Segment {
+    pub path: PathBuf,
+    pub started_ms: u64,
+    pub bytes: u64,
+    pub ended: SystemTime,
+}
+
+impl Store {
+    /// Opens the store, which is made where there is none.
+    ///
+    /// # Errors
+    /// It cannot be made or written, or another agent writes to it.
+    pub(crate) fn open(folder: &Path, bytes: u64) -> Result<Self> {
+        let segments = folder.join("segments");
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&segments)
+            .with_context(|| format!("cannot make the store {}", folder.display()))?;
+        let folder = fs::canonicalize(folder)
+            .with_context(|| format!("cannot open the store {}", folder.display()))?;
+        let path = folder.join("lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(&path)
+            .with_context(|| format!("cannot write to the store {}", folder.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let who = fs::read_to_string(&path).unwrap_or_default();
+                bail!(
+                    "another agent (process {}) writes to the store {}: stop that one, or name another folder with \
+                     --store",
+                    who.split_whitespace().next().unwrap_or("unknown"),
+                    folder.display()
+                );
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock the store {}", folder.display()));
+            }
+        }
+        let mut store = Self { folder, bytes, lock };
+        store
+            .note(STARTING)
+            .with_context(|| format!("cannot write to the store {}", store.folder.display()))?;
+        Ok(store)
+    }
+
+    /// Writes what the agent does beside its process id, for `release`.
+    pub(crate) fn note(&mut self, state: &str) -> io::Result<()> {
+        self.lock.set_len(0)?;
+        self.lock.rewind()?;
+        writeln!(self.lock, "{} {state}", std::process::id())
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the segment that starts now is written.
+    pub(crate) fn next_part(&self) -> PathBuf {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.folder.join(format!("segments/{PREFIX}{now:013}{PART}"))
+    }
+
+    /// Gives a part its name as a segment; `None` for one that holds nothing, which goes.
+    ///
+    /// # Errors
+    /// The file system refuses.
+    pub(crate) fn complete(&self, part: &Path) -> io::Result<Option<PathBuf>> {
+        let journal = with(part, "-journal");
+        match fs::metadata(part) {
+            Ok(file) if file.len() == 0 && !journal.exists() => return fs::remove_file(part).map(|()| None),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let segment = part.with_extension(&COMPLETE[1..]);
+        // The journal belongs to the file of its name, and is played back into it.
+        match fs::rename(&journal, with(&segment, "-journal")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::rename(part, &segment)?;
+        Ok(Some(segment))
+    }
+
+    /// Parts that nobody writes to any more: what a killed tracer left.
+    pub(crate) fn left_behind(&self) -> Vec<PathBuf> {
+        let is_free = |path: &PathBuf| File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok());
+        let mut parts: Vec<PathBuf> =
+            entries(&self.folder).filter(|path| ends(path, PART)).filter(is_free).collect();
+        parts.sort();
+        parts
+    }
+
+    /// Segments, the oldest first.
+    pub(crate) fn segments(&self) -> Vec<Segment> {
+        segments(&self.folder)
+    }
+
+    /// Bytes of all segments.
+    pub(crate) fn used(&self) -> u64 {
+        self.segments().iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Removes the oldest segments until the rest has its room; the newest stays. Says how many went.
+    pub(crate) fn make_room(&self) -> usize {
+        let segments = self.segments();
+        let mut bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();
+        let mut gone = 0;
+        for segment in segments.iter().take(segments.len().saturating_sub(1)) {
+            let age = SystemTime::now().duration_since(segment.ended).unwrap_or_default();
+            if bytes <= self.bytes && age <= OLDEST {
+                break;
+            }
+            bytes -= segment.bytes;
+            gone += usize::from(fs::remove_file(&segment.path).is_ok());
+            let _ = fs::remove_file(with(&segment.path, "-journal"));
+        }
+        gone
+    }
+}
+
+/// Segments of a store, the oldest first.
+pub(crate) fn segments(folder: &Path) -> Vec<Segment> {
+    let segment = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        let started_ms = name.strip_prefix(PREFIX)?.strip_suffix(COMPLETE)?.parse().ok()?;
+        let file = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+        Some(Segment { started_ms, bytes: file.len(), ended: file.modified().ok()?, path })
+    };
+    let mut found: Vec<Segment> = entries(folder).filter_map(segment).collect();
+    found.sort_by_key(|segment| segment.started_ms);
+    found
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder.join("segments")).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+fn ends(path: &Path, suffix: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with(PREFIX) && name.ends_with(suffix)
+}
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(store: &Store, ms: u64, bytes: usize) -> PathBuf {
+        let path = store.folder.join(format!("segments/{PREFIX}{ms:013}{PART}"));
+        fs::write(&path, vec![0; bytes]).unwrap();
+        path
+    }
+
+    #[test]
+    fn segments_are_a_ring_by_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("a/b"), 100).unwrap();
+        for ms in [3, 1, 2, 10] {
+            let path = part(&store, ms, 40);
+            let segment = store.complete(&path).unwrap().unwrap();
+            assert!(segment.exists() && !path.exists());
+        }
+        let starts = |store: &Store| store.segments().iter().map(|s| s.started_ms).collect::<Vec<_>>();
+        assert_eq!((starts(&store), store.used()), (vec![1, 2, 3, 10], 160));
+        assert_eq!((store.make_room(), starts(&store)), (2, vec![3, 10]));
+        let large = part(&store, 11, 1000);
+        store.complete(&large).unwrap();
+        assert_eq!((store.make_room(), starts(&store)), (2, vec![11]), "the newest stays");
+    }
+
+    #[test]
+    fn old_segments_go_and_strangers_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), 1 << 20).unwrap();
+        let stranger = store.folder.join("segments/notes.locality");
+        fs::write(&stranger, "mine").unwrap();
+        for ms in [1, 2] {
+            let segment = store.complete(&part(&store, ms, 40)).unwrap().unwrap();
+            let old = SystemTime::now() - OLDEST - Duration::from_secs(60);
+            File::options().write(true).open(segment).unwrap().set_modified(old).unwrap();
+        }
+        assert_eq!(store.make_room(), 1);
+        assert_eq!(store.segments().len(), 1);
+        assert!(stranger.exists());
+    }
+
+    #[test]
+    fn what_a_killed_tracer_left_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), 100).unwrap();
+        let (left, empty, busy) = (part(&store, 1, 5), part(&store, 2, 0), part(&store, 3, 5));
+        fs::write(with(&left, "-journal"), "j").unwrap();
+        let writer = File::options().write(true).open(&busy).unwrap();
+        writer.lock().unwrap();
+        assert_eq!(store.left_behind(), [left.clone(), empty.clone()]);
+        let segment = store.complete(&left).unwrap().unwrap();
+        assert!(with(&segment, "-journal").exists() && !with(&left, "-journal").exists());
+        assert_eq!(store.complete(&empty).unwrap(), None);
+        assert!(!empty.exists());
+        assert_eq!(store.complete(&empty).unwrap(), None, "gone already");
+    }
+
+    #[test]
+    fn a_store_has_one_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Store::open(folder.path(), 100).unwrap();
+        let why = Store::open(folder.path(), 100).unwrap_err().to_string();
+        assert!(why.contains(&format!("process {}", std::process::id())) && why.contains("--store"), "{why}");
+        assert_eq!(agent(folder.path()), Some((std::process::id(), STARTING.to_owned())));
+        drop(first);
+        assert_eq!(agent(folder.path()), None);
+        Store::open(folder.path(), 100).unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(format!("{:#}", Store::open(&file, 1).unwrap_err()).contains("cannot make the store"));
+    }
+}

@@ -1,0 +1,145 @@
+//! `agent`, and what goes with it: its segments, `query` and `merge`.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser as _;
+use locality_findings::why_empty;
+use locality_kernel::{
+    ending, proc,
+    writing::{say, to_stream},
+};
+use locality_profile::Owner;
+use locality_rollup::Keys;
+use locality_runner as exact;
+use locality_service::{agent, merge as merging, query as asking};
+use locality_tracer::{plan::Plan, session};
+use locality_units::parse::WrongUse;
+
+use crate::cli::{
+    Cli, Format,
+    agent_args::{AgentArgs, MergeArgs, QueryArgs, ReleaseArgs},
+};
+use crate::plan::{self, places};
+
+/// Runs an agent until a signal ends it.
+///
+/// # Errors
+/// It cannot start.
+pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
+    let words = words(&args);
+    let targets = args.pids.iter().map(|pid| (*pid, proc::start_ticks(*pid).unwrap_or(0))).collect();
+    let options = agent::Options {
+        words: words.clone(),
+        targets,
+        own_percent: args.own,
+        window: args.window,
+        keys: Keys {
+            by: args.group.into(),
+            cgroups: args.cgroup.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+        },
+        store: args.store,
+        store_bytes: args.store_bytes,
+        listen: args.listen,
+        listen_anywhere: args.listen_anywhere,
+        with_paths: !args.no_paths,
+        quiet,
+    };
+    agent::check(&options)?;
+    check(words, &args.pids)?;
+    agent::run(options).map(|()| ExitCode::SUCCESS)
+}
+
+/// Words of a trace of each segment, without named processes.
+fn words(args: &AgentArgs) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["--overhead".into(), args.overhead.to_string().into()];
+    if args.all {
+        words.push("--all".into());
+    } else if args.namespace {
+        words.push("--namespace".into());
+    }
+    for path in &args.cgroup {
+        words.extend(["--cgroup".into(), path.clone().into_os_string()]);
+    }
+    words
+}
+
+/// Refuses what the first segment would refuse.
+fn check(mut words: Vec<OsString>, pids: &[u32]) -> Result<()> {
+    words.splice(0..0, ["locality-bpf", "--segment", "1"].map(OsString::from));
+    for pid in pids {
+        words.extend(["--pid".into(), pid.to_string().into()]);
+    }
+    let cli = Cli::try_parse_from(words).context("a segment cannot be traced so")?;
+    plan::plan(cli.trace, true).map(drop)
+}
+
+/// Traces one segment; there is no report.
+///
+/// # Errors
+/// The trace failed, or its file is not complete.
+pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
+    if !locality_service::end_with_agent(agent) {
+        bail!("a segment is traced for an agent, and there is none");
+    }
+    let outcome = session::run(&Plan { on_release: locality_service::say_released, ..plan.clone() })?;
+    ending::complete(&outcome.file);
+    match outcome.unwritten {
+        Some(why) => bail!("the segment is not complete: {why}"),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Prints what an agent's rollups say.
+///
+/// # Errors
+/// There is no store, or nothing in it.
+pub fn query(args: &QueryArgs) -> Result<ExitCode> {
+    let is_json = match args.format {
+        Format::Text => false,
+        Format::Json => true,
+        _ => bail!(WrongUse("a query is printed as text or json".to_owned())),
+    };
+    let page = asking::page(&args.store, args.group.as_deref(), args.since, is_json)?;
+    to_stream(std::io::stdout(), page.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has an agent release its programs.
+///
+/// # Errors
+/// There is no agent, or it does not answer.
+pub fn release(args: &ReleaseArgs) -> Result<ExitCode> {
+    locality_service::release::all(&args.store, args.time)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes several profiles as one.
+///
+/// # Errors
+/// One cannot be read or is unlike the others, or the place cannot be written.
+pub fn merge(args: &MergeArgs, quiet: bool) -> Result<ExitCode> {
+    for file in &args.files {
+        let canonical = |path: &std::path::Path| std::fs::canonicalize(path).ok();
+        let own = canonical(file);
+        if places(&args.output).iter().any(|place| own.is_some() && canonical(place) == own) {
+            bail!(WrongUse(format!("the merge would replace {}: give -o another name", file.display())));
+        }
+        if exact::stored(file)?.is_some() {
+            bail!("{} is of an exact run: only traces can be merged", file.display());
+        }
+    }
+    let profile = merging::files(&args.files)?;
+    if let Some(why) = why_empty(&profile) {
+        bail!("nothing is merged: {why}");
+    }
+    locality_profile::write(&args.output, &profile, Owner::of_sudo())?;
+    if !quiet {
+        say(&format!("profile written to {}", args.output.display()));
+    }
+    if profile.partial {
+        say("one of the profiles is not complete: `report` says what is missing");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
