@@ -21,6 +21,20 @@ macro_rules! requires {
     };
 }
 
+/// A value that a test needs, or the test is skipped with the reason why there is none.
+#[macro_export]
+macro_rules! or_skip {
+    ($value:expr) => {
+        match $value {
+            Ok(value) => value,
+            Err(reason) => {
+                $crate::requires::skip(&reason);
+                return;
+            }
+        }
+    };
+}
+
 /// Reports a skip, or fails where skips are not allowed.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use locality_tests::programs::build;
 use locality_tests::requires::skip;
-use locality_tests::{Cgroup, Target, Tracer, live, overseer, requires};
+use locality_tests::{Cgroup, Target, Tracer, live, or_skip, overseer, requires};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -166,10 +166,7 @@ fn is_confined(agent: u32) {
 #[test]
 fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     requires!(root, btf, watchpoints(4));
-    let cgroup = match Cgroup::unified() {
-        Ok(cgroup) => cgroup,
-        Err(why) => return skip(&why),
-    };
+    let cgroup = or_skip!(Cgroup::unified());
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");

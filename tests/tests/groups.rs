@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use locality_tests::programs::build;
-use locality_tests::requires::skip;
-use locality_tests::{Cgroup, Target, Tracer, live, requires};
+use locality_tests::{Cgroup, Target, Tracer, live, or_skip, requires};
 use serde_json::Value;
 
 /// Groups of a report by the name of their program.
@@ -26,10 +25,7 @@ fn misses(group: &Value, level: u64) -> (f64, f64, f64) {
 #[test]
 fn programs_of_a_cgroup_have_their_own_rows() {
     requires!(root, btf, watchpoints(4));
-    let cgroup = match Cgroup::unified() {
-        Ok(cgroup) => cgroup,
-        Err(why) => return skip(&why),
-    };
+    let cgroup = or_skip!(Cgroup::unified());
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     // One goes through memory by columns, the other stays within a few lines.

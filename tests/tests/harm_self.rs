@@ -11,7 +11,7 @@ use locality_tests::overseer::{children, name};
 use locality_tests::programs::build;
 use locality_tests::requires::skip;
 use locality_tests::tracer::binary;
-use locality_tests::{Cgroup, Finished, Target, Tracer, live, requires};
+use locality_tests::{Cgroup, Finished, Target, Tracer, live, or_skip, requires};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -33,10 +33,7 @@ fn traced(pids: &[u32]) -> Vec<u32> {
 #[test]
 fn inside_the_traced_cgroup_the_tool_leaves_itself_alone() {
     requires!(root, btf, watchpoints(4));
-    let cgroup = match Cgroup::unified() {
-        Ok(cgroup) => cgroup,
-        Err(why) => return skip(&why),
-    };
+    let cgroup = or_skip!(Cgroup::unified());
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report");
@@ -72,10 +69,7 @@ fn inside_the_traced_cgroup_the_tool_leaves_itself_alone() {
 #[test]
 fn a_child_from_before_is_traced_with_its_cgroup() {
     requires!(root, btf, watchpoints(4));
-    let cgroup = match Cgroup::unified() {
-        Ok(cgroup) => cgroup,
-        Err(why) => return skip(&why),
-    };
+    let cgroup = or_skip!(Cgroup::unified());
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     let report = folder.path().join("report");
@@ -222,10 +216,7 @@ fn a_tracer_that_is_debugged_holds_nobody() {
 #[test]
 fn a_tracer_with_a_hundredth_of_a_processor_holds_nobody() {
     requires!(root, btf, watchpoints(4));
-    let cgroup = match Cgroup::old("cpu").or_else(|_| Cgroup::unified()) {
-        Ok(cgroup) => cgroup,
-        Err(why) => return skip(&why),
-    };
+    let cgroup = or_skip!(Cgroup::old("cpu").or_else(|_| Cgroup::unified()));
     if !["cpu.cfs_quota_us", "cpu.max"].iter().any(|file| cgroup.folder().join(file).exists()) {
         return skip("needs a cgroup that limits CPU time");
     }

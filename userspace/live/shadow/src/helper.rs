@@ -55,6 +55,8 @@ use crate::window::{End, Limits};
 use layout::{Answer, Ask, MOST_EXTENDED, Request, flat};
 use life::{Pin, Process};
 
+pub use confine::{Rules, allow_only, is};
+
 /// Makes this process one that owns nothing, as the window process is: another user, no capabilities, no
 /// new ones, no descriptors above `last`, no files and processes. It ends with `parent`. For other helpers
 /// that read what strangers send; their system calls they restrict by themselves.

@@ -445,7 +445,8 @@ pub fn not_followed(pids: &[u32]) -> Option<String> {
 }
 
 fn not_traced(left_out: &BTreeMap<&str, u32>) -> String {
-    let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 and threads of the kernel. \
+    let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 of the machine and threads of the \
+         kernel. \
          -p PID traces one that started this tool, without stops."
         .to_owned();
     if !left_out.is_empty() {

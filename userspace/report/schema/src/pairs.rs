@@ -26,7 +26,8 @@ pub struct Pair {
     /// Live: share of reuses by another thread than the use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_thread_share: Option<Estimate>,
-    /// Live: whether the median is at least 100 µs, or that many accesses.
+    /// Live: whether the median is at least 100 µs of CPU time, or as many accesses as the run
+    /// makes in 100 µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<bool>,
     /// Live: share of reuses by the kernel on the program's behalf.

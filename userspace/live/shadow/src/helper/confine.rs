@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::RawFd;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 
 /// The user and group that own nothing: the kernel's overflow ids (`/proc/sys/kernel/overflowuid`).
@@ -138,40 +138,56 @@ pub(super) fn allow_only_what_windows_need(socket: RawFd) -> Result<(), Refused>
     seccompiler::apply_filter(&program).map_err(refused)
 }
 
-fn filter(socket: RawFd) -> Result<BpfProgram, seccompiler::BackendError> {
-    let is = |argument: u8, value: u64| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
-    };
-    let any = Vec::new;
-    let futex = [libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE].map(|operation| is(1, operation as u64));
+fn filter(socket: RawFd) -> Result<BpfProgram, BackendError> {
+    let futex = [libc::FUTEX_WAIT_BITSET, libc::FUTEX_WAKE];
     let futex: Result<Vec<_>, _> =
-        futex.into_iter().map(|condition| SeccompRule::new(vec![condition?])).collect();
-    let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let rules = [
+        futex.into_iter().map(|operation| SeccompRule::new(vec![is(1, operation as u64)?])).collect();
+    allow_only(vec![
         // The targets' memory; no other file is open.
-        (libc::SYS_pread64, any()),
-        (libc::SYS_preadv, any()),
-        (libc::SYS_close, any()),
-        // Asked by the standard library before it closes, in debug builds.
-        (libc::SYS_fcntl, vec![SeccompRule::new(vec![is(1, libc::F_GETFD as u64)?])?]),
+        (libc::SYS_pread64, Vec::new()),
+        (libc::SYS_preadv, Vec::new()),
         // Questions and answers; descriptors.
         (libc::SYS_futex, futex?),
         (libc::SYS_recvmsg, vec![SeccompRule::new(vec![is(0, socket as u64)?])?]),
-        // Memory of its own, never executable.
-        (libc::SYS_brk, any()),
+    ])
+}
+
+/// System calls with their conditions; none: always allowed.
+pub type Rules = Vec<(i64, Vec<SeccompRule>)>;
+
+/// The condition that an argument, counted from 0, has this value in its lower half.
+///
+/// # Errors
+/// There is no such argument.
+pub fn is(argument: u8, value: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
+}
+
+/// A filter for these system calls, and for those that every helper needs: memory of its own, never
+/// executable, and its end. Another call kills the process.
+///
+/// # Errors
+/// A rule that cannot be compiled.
+pub fn allow_only(mut rules: Rules) -> Result<BpfProgram, BackendError> {
+    let anonymous = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let data = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    rules.extend([
+        (libc::SYS_close, Vec::new()),
+        // Asked by the standard library before it closes, in debug builds.
+        (libc::SYS_fcntl, vec![SeccompRule::new(vec![is(1, libc::F_GETFD as u64)?])?]),
+        (libc::SYS_brk, Vec::new()),
         (libc::SYS_mmap, vec![SeccompRule::new(vec![is(2, data)?, is(3, anonymous)?])?]),
-        (libc::SYS_mremap, any()),
-        (libc::SYS_munmap, any()),
-        (libc::SYS_madvise, any()),
+        (libc::SYS_mremap, Vec::new()),
+        (libc::SYS_munmap, Vec::new()),
+        (libc::SYS_madvise, Vec::new()),
         // The time limit where the clock needs a system call; the way back from a fault in a stub,
         // and from a stop; the end.
-        (libc::SYS_clock_gettime, any()),
-        (libc::SYS_rt_sigreturn, any()),
-        (libc::SYS_restart_syscall, any()),
-        (libc::SYS_exit, any()),
-        (libc::SYS_exit_group, any()),
-    ];
+        (libc::SYS_clock_gettime, Vec::new()),
+        (libc::SYS_rt_sigreturn, Vec::new()),
+        (libc::SYS_restart_syscall, Vec::new()),
+        (libc::SYS_exit, Vec::new()),
+        (libc::SYS_exit_group, Vec::new()),
+    ]);
     let (kill, allow) = (SeccompAction::KillProcess, SeccompAction::Allow);
     SeccompFilter::new(rules.into_iter().collect(), kill, allow, TargetArch::x86_64)?.try_into()
 }
