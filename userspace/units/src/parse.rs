@@ -19,8 +19,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return Err(format!("unknown unit \"{unit}\": use us, ms, s, m, h or d, as in 500ms or 10s")),
+        _ => return Err(format!("unknown unit \"{unit}\": use us, ms, s, m or h, as in 500ms or 10s")),
     };
     let number: f64 =
         number.parse().map_err(|_| "no number: write a duration as 500ms, 10s or 2m".to_owned())?;
