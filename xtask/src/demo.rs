@@ -50,8 +50,8 @@ pub fn run() -> Result<()> {
         "this report has no such advice: the machine was too busy, or the trace too short".to_owned()
     });
     eprintln!(
-        "\nThe demo program has a switch that interchanges its loops ({predicted}): {flawed:.1} rounds a second \
-         become {mended:.1}, {:.1} times as many.",
+        "\nThe demo program has a switch that interchanges its loops ({predicted}): {flawed:.1} rounds \
+         a second become {mended:.1}, {:.1} times as many.",
         mended / flawed
     );
     Ok(())

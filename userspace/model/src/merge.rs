@@ -37,7 +37,8 @@ impl std::fmt::Display for Unlike {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::KernelTouches => {
-                "one was traced with --user-only and another without, so that their reuses mean different things"
+                "one was traced with --user-only and another without, so that their reuses mean \
+                 different things"
             }
             Self::TooMany => "there are more than 1,000 profiles",
         })
@@ -140,7 +141,8 @@ impl Merger {
             self.into.notices.insert(
                 0,
                 format!(
-                    "{} profiles were merged, one behind the other; a reuse across their borders is not known.",
+                    "{} profiles were merged, one after the other; a reuse across their borders is not \
+                     known.",
                     self.parts
                 ),
             );
@@ -380,7 +382,8 @@ impl Merger {
         }
         if (&into.host.cpu, &into.host.caches) != (&run.host.cpu, &run.host.caches) {
             let said = format!(
-                "The merged profiles are of several machines; miss ratios at levels are those of the caches of {}.",
+                "The merged profiles are of several machines; miss ratios at levels are those of the \
+                 caches of {}.",
                 into.host.cpu
             );
             if !self.into.notices.contains(&said) {

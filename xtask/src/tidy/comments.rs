@@ -147,8 +147,8 @@ fn against(counts: &BTreeMap<String, Counts>, limits: &[(&str, f64, usize)]) -> 
         }
         if counts.banned > banned {
             findings.push(format!(
-                "{package}: {} words of comments are in the glossary's list of banned words, at most {banned} \
-                 allowed",
+                "{package}: {} words of comments are in the glossary's list of banned words, at most \
+                 {banned} allowed",
                 counts.banned
             ));
         }

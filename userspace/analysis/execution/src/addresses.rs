@@ -13,9 +13,12 @@
 use std::collections::{HashMap, HashSet};
 
 use iced_x86::{
-    Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory, UsedRegister,
+    ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
+    UsedRegister,
 };
 use locality_stream::{Event, Kind};
+
+use crate::work;
 
 /// Top of the stack at the beginning.
 const STACK: u64 = 0x7ffd_0000_0000;
@@ -49,20 +52,8 @@ impl Known {
         factory: &mut InstructionInfoFactory,
     ) -> Self {
         use iced_x86::FlowControl::{Call, IndirectCall, Return};
+        let memory = work::accesses(instruction, factory);
         let info = factory.info(instruction);
-        let no_access = matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
-            || instruction.mnemonic() == Mnemonic::Endbr64;
-        let access = |used: &UsedMemory| {
-            let loads = matches!(
-                used.access(),
-                OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            );
-            let stores = matches!(
-                used.access(),
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-            );
-            (loads || stores).then_some((*used, loads, stores))
-        };
         let is_written = |used: &&UsedRegister| {
             !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
         };
@@ -79,8 +70,6 @@ impl Known {
             Return => (Kind::RETURN, Kind::STORE),
             _ => (Kind::LOAD, Kind::STORE),
         };
-        let memory =
-            if no_access { Vec::new() } else { info.used_memory().iter().filter_map(access).collect() };
         Self { instruction: *instruction, memory, writes, kinds, seen }
     }
 }
@@ -279,7 +268,8 @@ impl Addresses {
             Mnemonic::Imul if instruction.op_count() == 2 => both().map(|(a, b)| a.wrapping_mul(b)),
             Mnemonic::Push => of(0),
             Mnemonic::Pop => loaded.map(|from| self.load(from)),
-            name if is_conditional_move(name) => of(1),
+            // The condition of a move between two operands.
+            _ if instruction.condition_code() != ConditionCode::None && instruction.op_count() == 2 => of(1),
             _ => None,
         };
         self.move_stack(instruction, loaded);
@@ -320,32 +310,6 @@ impl Addresses {
         };
         self.registers[RSP] = self.registers[RSP].wrapping_add_signed(by);
     }
-}
-
-fn is_conditional_move(name: Mnemonic) -> bool {
-    use Mnemonic::{
-        Cmova, Cmovae, Cmovb, Cmovbe, Cmove, Cmovg, Cmovge, Cmovl, Cmovle, Cmovne, Cmovno, Cmovnp, Cmovns,
-        Cmovo, Cmovp, Cmovs,
-    };
-    matches!(
-        name,
-        Cmova
-            | Cmovae
-            | Cmovb
-            | Cmovbe
-            | Cmove
-            | Cmovg
-            | Cmovge
-            | Cmovl
-            | Cmovle
-            | Cmovne
-            | Cmovno
-            | Cmovnp
-            | Cmovns
-            | Cmovo
-            | Cmovp
-            | Cmovs
-    )
 }
 
 #[cfg(test)]

@@ -27,15 +27,33 @@ pub const MOST_WINDOWS: usize = 96;
 /// Which first touches of lines in windows miss a cache of some size.
 #[derive(Debug, Clone, Default)]
 pub struct SizeMisses {
-    /// Shares by instruction and whether it stores.
-    pub by_instruction: BTreeMap<(At, bool), f64>,
-    /// Of all instructions together.
+    /// By instruction and whether it stores.
+    pub by_instruction: BTreeMap<(At, bool), TouchMisses>,
+    /// Share of all instructions together.
     pub all: f64,
+}
+
+/// First touches of lines by an instruction.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TouchMisses {
+    /// First touches in the trace.
+    pub touches: f64,
+    /// The share of them that misses.
+    pub share: f64,
+}
+
+impl TouchMisses {
+    /// Adds touches, of which this share misses.
+    pub fn add(&mut self, touches: f64, share: f64) {
+        let missing = self.touches * self.share + touches * share;
+        self.touches += touches;
+        self.share = missing / self.touches.max(f64::MIN_POSITIVE);
+    }
 }
 
 impl SizeMisses {
     fn share(&self, at: At, stores: bool) -> f64 {
-        self.by_instruction.get(&(at, stores)).copied().unwrap_or(self.all)
+        self.by_instruction.get(&(at, stores)).map_or(self.all, |misses| misses.share)
     }
 }
 
@@ -47,15 +65,12 @@ pub type LineSources<'a> = [&'a SizeMisses; 3];
 pub struct Costs {
     /// Nanoseconds of an execution, by function and block.
     pub blocks: BTreeMap<(usize, u64), f64>,
-    /// Windows that were replayed, and those of the profile.
-    pub windows: (usize, usize),
 }
 
 /// Windows made again, for replays on several machines.
 pub struct Replays<'a> {
     rebuilder: Rebuilder<'a>,
     walks: Vec<(f64, Walk)>,
-    all: usize,
     /// By instruction, first touches of lines in these walks, and executions of the access.
     touches: BTreeMap<At, (f64, f64)>,
 }
@@ -64,8 +79,7 @@ impl<'a> Replays<'a> {
     /// Of a trace's windows, [`MOST_WINDOWS`] of them, evenly over the run.
     pub fn of(built: &'a Built, observed: &Observed, accesses: BTreeMap<At, AccessSeen>) -> Self {
         let mut rebuilder = Rebuilder::new(built, accesses);
-        let all = observed.windows.len();
-        let step = all.div_ceil(MOST_WINDOWS).max(1);
+        let step = observed.windows.len().div_ceil(MOST_WINDOWS).max(1);
         let chosen = observed.windows.iter().enumerate().step_by(step);
         let walks: Vec<(f64, Walk)> = chosen
             .map(|(number, window)| (window.weight, rebuilder.walk(window, number)))
@@ -81,7 +95,7 @@ impl<'a> Replays<'a> {
                     (seen.0 + f64::from(u8::from(lines.insert(event.value >> 6))), seen.1 + 1.0);
             }
         }
-        Self { rebuilder, walks, all, touches }
+        Self { rebuilder, walks, touches }
     }
 
     /// Costs on a machine.
@@ -112,10 +126,7 @@ impl<'a> Replays<'a> {
         }
         let clock = machine.clock;
         let blocks = sums.into_iter().filter(|(_, (_, count))| *count > 0.0);
-        Costs {
-            blocks: blocks.map(|(key, (cycles, count))| (key, cycles / count / clock)).collect(),
-            windows: (self.walks.len(), self.all),
-        }
+        Costs { blocks: blocks.map(|(key, (cycles, count))| (key, cycles / count / clock)).collect() }
     }
 
     /// Where the line of a first touch comes from.
@@ -228,6 +239,14 @@ mod tests {
         let misses = SizeMisses { all: 1.0, ..SizeMisses::default() };
         let found = replays.costs(machine, [&misses; 3]).blocks[&(0, 0x1000)] * machine.clock;
         assert!((0.05 * memory..0.2 * memory).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn touches_of_several_processes_are_one_share() {
+        let mut misses = TouchMisses::default();
+        misses.add(30.0, 1.0);
+        misses.add(10.0, 0.2);
+        assert!((misses.touches - 40.0).abs() < 1e-9 && (misses.share - 0.8).abs() < 1e-9, "{misses:?}");
     }
 
     #[test]

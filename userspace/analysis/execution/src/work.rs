@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, UsedMemory};
 
 use crate::language::{CLASSES, Part};
 
@@ -19,19 +19,13 @@ pub fn parts(instructions: &[Instruction], factory: &mut InstructionInfoFactory)
             *computes.entry((class, lanes)).or_default() += 1.0;
         }
         system |= instruction.mnemonic() == Mnemonic::Syscall;
-        if matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop) {
-            continue;
-        }
-        for used in factory.info(instruction).used_memory() {
+        for (used, is_loaded, is_stored) in accesses(instruction, factory) {
             let bytes = u32::try_from(used.memory_size().size()).unwrap_or(8).max(1);
-            match used.access() {
-                OpAccess::Read | OpAccess::CondRead => *loads.entry(bytes).or_default() += 1.0,
-                OpAccess::Write | OpAccess::CondWrite => *stores.entry(bytes).or_default() += 1.0,
-                OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
-                    *loads.entry(bytes).or_default() += 1.0;
-                    *stores.entry(bytes).or_default() += 1.0;
-                }
-                _ => {}
+            if is_loaded {
+                *loads.entry(bytes).or_default() += 1.0;
+            }
+            if is_stored {
+                *stores.entry(bytes).or_default() += 1.0;
             }
         }
     }
@@ -41,6 +35,24 @@ pub fn parts(instructions: &[Instruction], factory: &mut InstructionInfoFactory)
     parts.extend(stores.into_iter().map(|(bytes, count)| Part::Store(bytes, count)));
     parts.extend(system.then_some(Part::System));
     parts
+}
+
+/// The memory that an instruction accesses, and whether it loads and stores there.
+pub(crate) fn accesses(
+    instruction: &Instruction,
+    factory: &mut InstructionInfoFactory,
+) -> Vec<(UsedMemory, bool, bool)> {
+    // Their operand looks like memory.
+    if matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop) {
+        return Vec::new();
+    }
+    let access = |used: &UsedMemory| {
+        use OpAccess::{CondRead, CondWrite, Read, ReadCondWrite, ReadWrite, Write};
+        let loads = matches!(used.access(), Read | CondRead | ReadWrite | ReadCondWrite);
+        let stores = matches!(used.access(), Write | CondWrite | ReadWrite | ReadCondWrite);
+        (loads || stores).then_some((*used, loads, stores))
+    };
+    factory.info(instruction).used_memory().iter().filter_map(access).collect()
 }
 
 /// Class and lanes of an instruction.

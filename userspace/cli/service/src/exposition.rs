@@ -127,8 +127,8 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
     let cost = numbers(
         registry,
         "locality_cost_ratio",
-        "In the last segment: share of the targets' CPU time that tracing cost them (targets), and of all processors' \
-         time that the agent used (own)",
+        "In the last segment: share of the targets' CPU time that tracing cost them (targets), and of \
+         all processors' time that the agent used (own)",
     );
     for (kind, value) in [("targets", exposed.targets_cost), ("own", exposed.own_cost)] {
         cost.get_or_create(&vec![("kind", kind.to_owned())]).set(value);

@@ -67,8 +67,8 @@ pub(crate) fn check(places: &[Listen], anywhere: bool) -> Result<(), WrongUse> {
         && !anywhere
     {
         return Err(WrongUse(format!(
-            "{address} can be reached from other machines: listen on 127.0.0.1, or add --listen-anywhere, and have a \
-             firewall or a proxy say who may connect"
+            "{address} can be reached from other machines: listen on 127.0.0.1, or add --listen-anywhere, \
+             and have a firewall or a proxy say who may connect"
         )));
     }
     Ok(())

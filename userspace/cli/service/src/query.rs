@@ -64,7 +64,8 @@ fn text(sums: &[Row], with_places: bool) -> String {
     }
     let _ = writeln!(
         page,
-        "\nMisses are shares of touches of cache lines, with 95 % intervals; n/a: fewer than {FEWEST} windows."
+        "\nMisses are shares of touches of cache lines, with 95 % intervals; n/a: fewer than {FEWEST} \
+         windows."
     );
     if with_places {
         for row in sums {

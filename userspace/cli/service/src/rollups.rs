@@ -83,7 +83,8 @@ impl Rollups {
         let oldest = started - OLDEST.as_nanos() as i64;
         transaction.execute("DELETE FROM rollup WHERE started_ns < ?", [oldest])?;
         transaction.execute(
-            "DELETE FROM rollup WHERE started_ns < (SELECT started_ns FROM rollup ORDER BY started_ns DESC LIMIT 1 OFFSET ?)",
+            "DELETE FROM rollup WHERE started_ns < \
+             (SELECT started_ns FROM rollup ORDER BY started_ns DESC LIMIT 1 OFFSET ?)",
             [MOST.cast_signed()],
         )?;
         transaction.commit()?;

@@ -79,8 +79,8 @@ impl Store {
             Err(TryLockError::WouldBlock) => {
                 let who = fs::read_to_string(&path).unwrap_or_default();
                 bail!(
-                    "another agent (process {}) writes to the store {}: stop that one, or name another folder with \
-                     --store",
+                    "another agent (process {}) writes to the store {}: stop that one, or name another \
+                     folder with --store",
                     who.split_whitespace().next().unwrap_or("unknown"),
                     folder.display()
                 );

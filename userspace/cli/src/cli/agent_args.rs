@@ -43,7 +43,13 @@ pub struct AgentArgs {
     #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
     pub own: f64,
     /// Length of a segment: 1s to 1h. Reuses across the end of a segment are not known.
-    #[arg(long, value_parser = units::duration, default_value = "5m", value_name = "DURATION", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_parser = units::duration,
+        default_value = "5m",
+        value_name = "DURATION",
+        allow_negative_numbers = true
+    )]
     pub window: Duration,
     /// What makes processes one group.
     #[arg(long, value_enum, default_value_t = ByArg::Container, value_name = "WHAT")]
@@ -101,7 +107,13 @@ pub struct QueryArgs {
     #[arg(long, value_name = "GROUP")]
     pub group: Option<String>,
     /// How far back.
-    #[arg(long, value_parser = units::duration, default_value = "1h", value_name = "DURATION", allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_parser = units::duration,
+        default_value = "1h",
+        value_name = "DURATION",
+        allow_negative_numbers = true
+    )]
     pub since: Duration,
     /// text for people, json for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -115,7 +127,13 @@ pub struct ReleaseArgs {
     #[arg(long, default_value = STORE, value_name = "DIR")]
     pub store: PathBuf,
     /// How long nobody is traced: at most 1h.
-    #[arg(long = "for", value_parser = units::duration, default_value = "30s", value_name = "DURATION", allow_negative_numbers = true)]
+    #[arg(
+        long = "for",
+        value_parser = units::duration,
+        default_value = "30s",
+        value_name = "DURATION",
+        allow_negative_numbers = true
+    )]
     pub time: Duration,
 }
 

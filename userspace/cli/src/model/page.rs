@@ -454,6 +454,7 @@ pub(super) fn json(model: &Model) -> Result<String> {
             })
         })
         .collect();
+    let paper = model.by_model.iter().find(|by| by.how == CostArg::Paper);
     let page = json!({
         "schema": "locality-model/1",
         "command": model.profile.run.command,
@@ -463,7 +464,7 @@ pub(super) fn json(model: &Model) -> Result<String> {
         "path": model.path.iter().map(|node| path_json(model, node)).collect::<Vec<Value>>(),
         "inputs": inputs,
         "selection_quality": model.by_model.first().map(|by| &by.quality),
-        "selection_quality_paper": model.by_model.iter().find(|by| by.how == CostArg::Paper).map(|by| &by.quality),
+        "selection_quality_paper": paper.map(|by| &by.quality),
         "cost": cost_name(model.cost),
         "machine": model.projected.iter().map(|projected| &projected.machine.name).collect::<Vec<_>>(),
         "speed_ratio": model.projected.iter().map(|projected| {
@@ -511,6 +512,7 @@ fn path_json(model: &Model, node: &PathNode) -> Value {
         Step::Loop(function, label) => {
             let text = loop_text(model, function, label);
             let seen = model.built.loops.get(&(function, label));
+            let changed = model.changed.as_ref();
             json!({
                 "loop": format!("L{label:x}"),
                 "share": node.share,
@@ -518,7 +520,7 @@ fn path_json(model: &Model, node: &PathNode) -> Value {
                 "iterations": expected.and_then(|expected| expected.trips.get(&(function, label))),
                 "seen": seen.and_then(|seen| seen.value).map(|(value, width)| json!({ "value": value, "half_interval": width })),
                 "seen_n": seen.map(|seen| seen.n),
-                "iterations_changed": model.changed.as_ref().and_then(|changed| changed.trips.get(&(function, label))),
+                "iterations_changed": changed.and_then(|changed| changed.trips.get(&(function, label))),
                 "below": below,
             })
         }

@@ -99,8 +99,14 @@ impl Program {
         Observed { windows, stacks: stacks.collect() }
     }
 
-    /// What windows showed of accesses: steps in loops, and lines that they touch first.
-    pub fn accesses(&self, profile: &Profile, built: &Built) -> BTreeMap<At, AccessSeen> {
+    /// What windows showed of accesses: steps in loops, and the lines that they touch first. `misses`: of any
+    /// cache size, since the touches are those of all.
+    pub fn accesses(
+        &self,
+        profile: &Profile,
+        built: &Built,
+        misses: &SizeMisses,
+    ) -> BTreeMap<At, AccessSeen> {
         #[derive(Default)]
         struct Counts {
             strides: BTreeMap<i64, u64>,
@@ -114,8 +120,7 @@ impl Program {
                 sums.steps += access.steps;
             }
         }
-        let mappings = mappings(profile);
-        let place = |ip: u64| mappings.iter().find_map(|modules| self.place(modules, ip));
+        let place = self.placing(profile);
         let mut found: BTreeMap<At, AccessSeen> = BTreeMap::new();
         for (ip, sums) in counts {
             let most = sums.strides.into_iter().max_by_key(|(_, count)| *count);
@@ -126,16 +131,14 @@ impl Program {
             }
         }
         let index = Index::of(built);
-        let misses = FirstTouchMisses::of(profile, &[32 << 10]).unwrap_or_default();
-        for ((ip, _), (touches, _)) in misses.into_iter().flat_map(|misses| misses.by_instruction) {
-            let Some(at) = place(ip) else { continue };
-            let executions = index.find(at).and_then(|number| {
+        for ((at, _), misses) in &misses.by_instruction {
+            let executions = index.find(*at).and_then(|number| {
                 let code = &built.functions.get(number)?.code;
                 let block = code.blocks.get(code.block_of(at.1)?)?;
                 built.executions.get(&(number, block.start))
             });
             if let Some(executions) = executions.filter(|executions| **executions > 0.0) {
-                *found.entry(at).or_default().lines.get_or_insert(0.0) += touches / executions;
+                *found.entry(*at).or_default().lines.get_or_insert(0.0) += misses.touches / executions;
             }
         }
         found
@@ -146,21 +149,29 @@ impl Program {
         let Some(found) = FirstTouchMisses::of(profile, sizes) else {
             return sizes.iter().map(|_| SizeMisses { all: 1.0, ..SizeMisses::default() }).collect();
         };
-        let mappings = mappings(profile);
-        let mut places: HashMap<u64, Option<At>> = HashMap::new();
-        let mut place = |ip: u64| {
-            let find = || mappings.iter().find_map(|modules| self.place(modules, ip));
-            *places.entry(ip).or_insert_with(find)
+        let place = self.placing(profile);
+        let of_size = |found: FirstTouchMisses| {
+            let mut misses = SizeMisses { all: found.all, ..SizeMisses::default() };
+            for ((ip, stores), (touches, share)) in found.by_instruction {
+                if let Some(at) = place(ip) {
+                    // Processes have the same instruction at several addresses.
+                    misses.by_instruction.entry((at, stores)).or_default().add(touches, share);
+                }
+            }
+            misses
         };
-        found
-            .into_iter()
-            .map(|misses| {
-                let shares = misses.by_instruction.into_iter();
-                let of_place =
-                    shares.filter_map(|((ip, stores), (_, share))| Some(((place(ip)?, stores), share)));
-                SizeMisses { by_instruction: of_place.collect(), all: misses.all }
-            })
-            .collect()
+        found.into_iter().map(of_size).collect()
+    }
+
+    /// Finds the file and its address of an address of any process of the profile.
+    fn placing<'a>(&'a self, profile: &'a Profile) -> impl Fn(u64) -> Option<At> + 'a {
+        let mappings: BTreeSet<&[(ModuleId, u64)]> =
+            profile.flows.iter().map(|flow| flow.modules.as_slice()).collect();
+        let found: RefCell<HashMap<u64, Option<At>>> = RefCell::default();
+        move |ip| {
+            let find = || mappings.iter().find_map(|modules| self.place(modules, ip));
+            *found.borrow_mut().entry(ip).or_insert_with(find)
+        }
     }
 
     fn frames(&self, profile: &Profile, stack: StackId) -> Vec<At> {
@@ -171,11 +182,6 @@ impl Program {
         };
         frames.iter().filter_map(frame).collect()
     }
-}
-
-/// Files and where they lie in the processes, each once.
-fn mappings(profile: &Profile) -> BTreeSet<&[(ModuleId, u64)]> {
-    profile.flows.iter().map(|flow| flow.modules.as_slice()).collect()
 }
 
 /// Nanoseconds that each window covers: its accesses over its rate; where that is not known, its instructions

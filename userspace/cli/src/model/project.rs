@@ -10,7 +10,7 @@ use locality_execution::{
     cost,
     machine::{Level, Machine},
     observed::Observed,
-    schedule::{self, Processor, Replays},
+    schedule::{self, Processor, Replays, SizeMisses},
     spots::{self, Place, Spot},
 };
 use locality_model::{Core, Profile};
@@ -90,6 +90,8 @@ pub(crate) struct Costs<'a> {
     how: CostArg,
     /// Windows made again, for the schedule.
     replays: Option<Replays<'a>>,
+    /// Nanoseconds by spot on this machine; `None` where the profile has no windows or no processor.
+    here: Option<BTreeMap<Place, f64>>,
 }
 
 impl<'a> Costs<'a> {
@@ -100,37 +102,29 @@ impl<'a> Costs<'a> {
         program: &'a Program,
         how: CostArg,
     ) -> Self {
-        let replays = (how == CostArg::Schedule).then(|| {
-            let accesses = program.accesses(profile, built);
-            Replays::of(built, observed, accesses)
-        });
-        Self { profile, built, program, how, replays }
-    }
-
-    /// Nanoseconds by spot on this machine; `None` where the profile has no windows or no processor.
-    fn here(&self) -> Option<BTreeMap<Place, f64>> {
-        let processor = self.profile.run.processor.filter(|_| !self.built.executions.is_empty())?;
-        let Some(replays) = &self.replays else { return Some(self.by_roofline(&here(self.profile)?)) };
-        let processor = measured(self.profile, &processor);
-        Some(self.by_schedule(replays, processor, &self.sizes()))
-    }
-
-    /// Sizes of this machine's caches.
-    fn sizes(&self) -> Vec<u64> {
-        let caches = &self.profile.run.host.caches;
-        if caches.is_empty() {
-            USUAL_SIZES.to_vec()
-        } else {
-            caches.iter().map(|cache| cache.bytes).collect()
+        let mut costs = Self { profile, built, program, how, replays: None, here: None };
+        let Some(processor) = profile.run.processor.filter(|_| !built.executions.is_empty()) else {
+            return costs;
+        };
+        match how {
+            CostArg::Paper => costs.here = here(profile).map(|machine| costs.by_roofline(&machine)),
+            CostArg::Schedule => {
+                let misses = program.misses(profile, &sizes(profile));
+                let accesses = misses.first().map(|first| program.accesses(profile, built, first));
+                let replays = Replays::of(built, observed, accesses.unwrap_or_default());
+                costs.here = Some(costs.by_schedule(&replays, measured(profile, &processor), &misses));
+                costs.replays = Some(replays);
+            }
         }
+        costs
     }
 
-    /// The same on another machine.
+    /// Nanoseconds by spot on another machine.
     fn there(&self, machine: &Machine) -> BTreeMap<Place, f64> {
         let Some(replays) = &self.replays else { return self.by_roofline(machine) };
         let caches = machine.levels.iter().map(|level| level.bytes).filter(|bytes| bytes.is_finite());
         let sizes: Vec<u64> = caches.map(|bytes| bytes as u64).collect();
-        self.by_schedule(replays, machine.processor(), &sizes)
+        self.by_schedule(replays, machine.processor(), &self.program.misses(self.profile, &sizes))
     }
 
     fn by_roofline(&self, machine: &Machine) -> BTreeMap<Place, f64> {
@@ -139,14 +133,13 @@ impl<'a> Costs<'a> {
         costs.into_iter().map(|(place, cost)| (place, cost.total())).collect()
     }
 
-    /// With caches of these sizes, ascending.
+    /// `misses`: of the machine's caches, smallest first.
     fn by_schedule(
         &self,
         replays: &Replays<'_>,
         processor: Processor,
-        sizes: &[u64],
+        misses: &[SizeMisses],
     ) -> BTreeMap<Place, f64> {
-        let misses = self.program.misses(self.profile, sizes);
         // What misses the last cache comes from memory, whatever the number of caches.
         let (Some(first), Some(last)) = (misses.first(), misses.last()) else { return BTreeMap::new() };
         let second = misses.get(1).unwrap_or(last);
@@ -157,16 +150,22 @@ impl<'a> Costs<'a> {
     /// Shares of spots on this machine, and the selection quality that they have against the stops, for 1 …
     /// 10 spots.
     pub fn shares(&self, spots: &[Spot]) -> Option<ByModel> {
-        let costs = self.here()?;
+        let costs = self.here.as_ref()?;
         let all: f64 = costs.values().sum();
         let shares: BTreeMap<Place, f64> =
-            costs.into_iter().map(|(place, cost)| (place, cost / all.max(1e-300))).collect();
+            costs.iter().map(|(place, cost)| (*place, cost / all.max(1e-300))).collect();
         let mut order: Vec<Place> = shares.keys().copied().collect();
         order.sort_by(|a, b| shares.get(b).unwrap_or(&0.0).total_cmp(shares.get(a).unwrap_or(&0.0)));
         let measured: BTreeMap<Place, f64> = spots.iter().map(|spot| (spot.place, spot.share.0)).collect();
         let quality = spots::selection_quality(&order, &measured, MOST);
         Some(ByModel { how: self.how, shares, quality })
     }
+}
+
+/// Sizes of this machine's caches.
+fn sizes(profile: &Profile) -> Vec<u64> {
+    let caches = &profile.run.host.caches;
+    if caches.is_empty() { USUAL_SIZES.to_vec() } else { caches.iter().map(|cache| cache.bytes).collect() }
 }
 
 /// Shares of spots by a model.
@@ -186,27 +185,24 @@ fn measured(profile: &Profile, processor: &locality_model::Processor) -> Process
         let from = caches.get(at).map_or(level.from, |bytes| bytes / 64.0);
         *level = schedule::Level { from, latency, between, stored };
     }
-    let core = processor.core;
-    let of = |own: fn(&Core) -> f64, usual: f64| core.as_ref().map_or(usual, own);
-    Processor {
-        clock: processor.clock,
-        width: of(|core| core.width, usual.width),
-        loads: of(|core| core.loads, usual.loads),
-        wide_loads: of(|core| core.wide_loads, usual.wide_loads),
-        stores: of(|core| core.stores, usual.stores),
-        close_stores: of(|core| core.close_stores, usual.close_stores),
-        integers: of(|core| core.integers, usual.integers),
-        floats: of(|core| core.floats, usual.floats),
-        load: of(|core| core.load, usual.load),
-        forward: of(|core| core.forward, usual.forward),
-        forward_anew: of(|core| core.forward_anew, usual.forward_anew),
-        add: of(|core| core.add, usual.add),
-        multiply: of(|core| core.multiply, usual.multiply),
-        parallel: if processor.parallel_line > 0.0 { processor.parallel_line } else { usual.parallel },
-        levels,
+    let of_core = |core: Core| Processor {
+        width: core.width,
+        loads: core.loads,
+        wide_loads: core.wide_loads,
+        stores: core.stores,
+        close_stores: core.close_stores,
+        integers: core.integers,
+        floats: core.floats,
+        load: core.load,
+        forward: core.forward,
+        forward_anew: core.forward_anew,
+        add: core.add,
+        multiply: core.multiply,
         ..usual
-    }
-    .plausible()
+    };
+    let parallel = if processor.parallel_line > 0.0 { processor.parallel_line } else { usual.parallel };
+    let core = processor.core.map_or(usual, of_core);
+    Processor { clock: processor.clock, parallel, levels, ..core }.plausible()
 }
 
 /// Projects a run.
@@ -217,7 +213,7 @@ pub(super) fn project(costs: &Costs<'_>, spots: &[Spot], machines: Vec<Machine>)
     if costs.profile.run.processor.is_none() {
         bail!("the profile does not know the processor that it was taken on: trace again with this version");
     }
-    let Some(before) = costs.here() else {
+    let Some(before) = &costs.here else {
         bail!(
             "the profile holds no control flow, so nothing can be projected: trace again with this version"
         );

@@ -437,17 +437,16 @@ pub fn not_followed(pids: &[u32]) -> Option<String> {
         _ => (format!("{} child processes were", pids.len()), "them"),
     };
     Some(format!(
-        "{subject} running before the trace began and {} not traced: name {object} too (-p {}{more}), or trace \
-         their cgroup.",
+        "{subject} running before the trace began and {} not traced: name {object} too (-p {}{more}), \
+         or trace their cgroup.",
         if pids.len() == 1 { "is" } else { "are" },
         first.join(","),
     ))
 }
 
 fn not_traced(left_out: &BTreeMap<&str, u32>) -> String {
-    let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 of the machine and threads of the \
-         kernel. \
-         -p PID traces one that started this tool, without stops."
+    let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 of \
+         the machine and threads of the kernel. -p PID traces one that started this tool, without stops."
         .to_owned();
     if !left_out.is_empty() {
         let reasons: Vec<String> = left_out.iter().map(|(why, n)| format!("{n} ({why})")).collect();
