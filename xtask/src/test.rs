@@ -7,7 +7,8 @@
 //!
 //! Tests on live processes, which many packages have, share the machine with whatever else runs
 //! there, so one that fails is run a second time, alone: a fault of ours fails again. What passes
-//! only then is named in the closing lines.
+//! only then is named in the closing lines. Output of failed tests is printed a second time at the
+//! end, since the middle of a long log is often cut.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
@@ -87,6 +88,9 @@ pub fn run(options: &Options) -> Result<()> {
         sum.again(&failures, Group::Kernel.tests()?, options)?;
     }
     crate::say(&sum.slowest());
+    for output in &sum.outputs {
+        crate::say(output.trim_end());
+    }
     crate::say(&sum.closing_line());
     if sum.failed > 0 || sum.broken > 0 {
         bail!("{} tests failed, {} test programs did not finish", sum.failed, sum.broken);
@@ -214,10 +218,15 @@ struct Sum {
     unsteady: Vec<String>,
     /// How long each test took, in milliseconds, with its name.
     times: Vec<(u64, String)>,
+    /// Output of the tests that failed, without stack backtraces.
+    outputs: Vec<String>,
 }
 
 /// So many of the slowest tests are printed at the end.
 const SLOWEST: usize = 20;
+
+/// Lines and bytes of a line that the closing output repeats of a failed test.
+const REPEATED: (usize, usize) = (40, 400);
 
 impl Sum {
     /// Runs a command and counts; returns the names of the tests that failed.
@@ -226,8 +235,11 @@ impl Sum {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let errors = thread::spawn(move || pass_on(stderr, &mut std::io::stderr()));
-        let mut lines = pass_on(stdout, &mut std::io::stdout())?;
-        lines.extend(errors.join().unwrap_or_else(|_| Ok(Vec::new()))?);
+        let Passed { mut lines, output } = pass_on(stdout, &mut std::io::stdout())?;
+        lines.extend(errors.join().unwrap_or_else(|_| Ok(Passed::default()))?.lines);
+        if !output.is_empty() {
+            self.outputs.push(output);
+        }
         let failed_before = self.failed;
         lines.iter().for_each(|line| self.count(line));
         if !child.wait()?.success() && self.failed == failed_before {
@@ -250,6 +262,7 @@ impl Sum {
         self.failed = self.failed.saturating_sub(failures.len() as u64) + second.failed;
         self.passed += second.passed;
         self.broken += second.broken;
+        self.outputs.append(&mut second.outputs);
         self.unsteady.extend(failures.iter().filter(|name| !still.contains(name)).cloned());
         Ok(())
     }
@@ -307,25 +320,48 @@ fn time_of(line: &str) -> Option<(u64, String)> {
     Some(((seconds * 1e3) as u64, name.to_owned()))
 }
 
-/// Copies what a child writes to `to`, and keeps the lines that are counted.
-fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Vec<String>> {
-    let mut kept = Vec::new();
-    let Some(from) = from else { return Ok(kept) };
-    // A test may print bytes that are no text; they are passed on and never counted.
+/// What [`pass_on`] collects.
+#[derive(Debug, Default)]
+struct Passed {
+    /// Lines that are counted.
+    lines: Vec<String>,
+    /// Output of the tests that failed.
+    output: String,
+}
+
+/// Copies what a child writes to `to`, and collects the lines that are counted and the output of
+/// failed tests.
+fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Passed> {
+    let mut passed = Passed::default();
+    let Some(from) = from else { return Ok(passed) };
+    // Lines that may still be repeated of the failed test whose output is read.
+    let mut left = 0;
     for line in BufReader::new(from).split(b'\n') {
         let line = line?;
         to.write_all(&line)?;
         to.write_all(b"\n")?;
-        if let Ok(line) = String::from_utf8(line)
-            && (line.starts_with("SKIP ")
-                || line.contains("test result: ")
-                || failed_test(&line).is_some()
-                || time_of(&line).is_some())
+        // A test may print bytes that are no text; they are passed on and never counted.
+        let Ok(line) = String::from_utf8(line) else { continue };
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            left = REPEATED.0;
+        } else if line == "stack backtrace:" || line == "failures:" {
+            left = 0;
+        }
+        if left > 0 && !line.is_empty() {
+            left -= 1;
+            let end = line.floor_char_boundary(REPEATED.1);
+            passed.output.push_str(&line[..end]);
+            passed.output.push('\n');
+        }
+        if line.starts_with("SKIP ")
+            || line.contains("test result: ")
+            || failed_test(&line).is_some()
+            || time_of(&line).is_some()
         {
-            kept.push(line);
+            passed.lines.push(line);
         }
     }
-    Ok(kept)
+    Ok(passed)
 }
 
 #[cfg(test)]
@@ -354,11 +390,19 @@ mod tests {
     fn a_failure_is_known_by_name() {
         let output = "test a::b ... FAILED <0.250s>\ntest c ... ok\ntest result: FAILED. 1 passed; 1 failed"
             .as_bytes();
-        let kept = pass_on(Some(output), &mut std::io::sink()).unwrap();
-        let failures: Vec<_> = kept.iter().filter_map(|line| failed_test(line)).collect();
-        assert_eq!((kept.len(), failures), (2, vec!["a::b"]));
+        let lines = pass_on(Some(output), &mut std::io::sink()).unwrap().lines;
+        let failures: Vec<_> = lines.iter().filter_map(|line| failed_test(line)).collect();
+        assert_eq!((lines.len(), failures), (2, vec!["a::b"]));
         let sum = Sum { unsteady: vec!["a::b".to_owned()], ..Sum::default() };
         assert!(sum.closing_line().starts_with("passed only at the second try: a::b\ntest result: ok."));
+    }
+
+    #[test]
+    fn output_of_a_failed_test_is_repeated_without_its_backtrace() {
+        let output = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nmeasured 3\n\npanicked at x:1\n\
+                      stack backtrace:\n   0: f\n\nfailures:\n    a\n";
+        let passed = pass_on(Some(output.as_bytes()), &mut std::io::sink()).unwrap();
+        assert_eq!(passed.output, "---- a stdout ----\nmeasured 3\npanicked at x:1\n");
     }
 
     #[test]

@@ -33,7 +33,7 @@ export const withInterval = (value, ci95, format = share) =>
   h('span', { class: 'number' }, format(value), ' ', h('span', { class: 'ci' }, interval(ci95, format)));
 
 /** Where a function without lines is meant: an address in its file. */
-export const address = (at) => (at.address ? ` 0x${at.address.toString(16)}` : '');
+export const address = (at) => (at.address ? `0x${at.address.toString(16)}` : '');
 
 /** "function file:line" with a link to the code. */
 export function place(at, most = 48, isLinked = true) {
@@ -50,8 +50,8 @@ export function place(at, most = 48, isLinked = true) {
     { class: 'place' },
     function_,
     at.via ? muted(' via ', name(at.via, 24)) : null,
-    where && function_ ? ' ' : null,
-    where || muted(address(at)),
+    (where || at.address) && function_ ? ' ' : null,
+    where || (at.address ? muted(name(address(at), 24)) : null),
   );
 }
 
