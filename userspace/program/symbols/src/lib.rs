@@ -12,6 +12,7 @@
 //! Not here: taking stacks, kernel symbols, other architectures than x86-64.
 
 mod cfi;
+mod changed;
 mod code_file;
 mod compressed;
 mod debug_file;

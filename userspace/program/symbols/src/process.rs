@@ -2,9 +2,9 @@
 //!
 //! A snapshot that outlives the process: modules stay open, and vanished mappings (unload, exec,
 //! exit) are remembered if an address was seen in them. The process is never stopped, written or
-//! traced; only `/proc` is read. Limit: a module replaced by another one at the same address
-//! between two readings of the maps is taken for the old one until a call of
-//! [`Processes::refresh`].
+//! traced; only `/proc` is read. Each stack's mappings are compared with the kernel's, so a module
+//! that another one replaces at the same address is noticed. Limit: kernels before 6.11 answer no
+//! questions about single mappings; there the old one's names may stand for a tenth of a second.
 //!
 //! Mappings of a new program are never taken for the old program's: until a call of
 //! [`Processes::exec`] the snapshot stays as before. Exceptions: a process that may not be
@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cfi;
+use crate::changed::{self, Now};
 use crate::frame::Unknown;
 use crate::isolated::{Client, Isolation};
 use crate::jit::PerfMap;
@@ -31,6 +32,11 @@ use crate::module::{Module, ModuleFile, Modules};
 /// a tenth of a second is sampled a few milliseconds later.
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Without answers about single mappings, all are read again after this time, or after this multiple
+/// of the reading time where that is longer.
+const UNCHECKED: Duration = Duration::from_millis(100);
+const UNCHECKED_SHARE: u32 = 100;
 
 /// An exec is noticed within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(1);
@@ -215,6 +221,12 @@ pub(crate) struct Process {
     readings: u64,
     /// The memory of the mappings' program.
     memory: Option<File>,
+    /// Its maps file, to ask about single mappings.
+    maps: Option<File>,
+    /// Starts of mappings that were compared with the kernel's for the stack being walked.
+    compared: Vec<u64>,
+    /// Starts of mappings whose place something else has taken since the last reading.
+    outdated: Vec<u64>,
     /// Since when another one is seen to run.
     another_since: Option<Instant>,
     /// Executable mappings that an address fell in, by start.
@@ -226,6 +238,8 @@ pub(crate) struct Process {
     pub(crate) perf_map: PerfMap,
     modules: Arc<Modules>,
     next_reading: Instant,
+    /// See [`UNCHECKED`].
+    next_unchecked: Instant,
     /// Changes when an address may have a new meaning.
     pub(crate) generation: u64,
 }
@@ -238,6 +252,9 @@ impl Process {
             mappings: Mappings::default(),
             readings: 0,
             memory: None,
+            maps: None,
+            compared: Vec::new(),
+            outdated: Vec::new(),
             another_since: None,
             seen: HashMap::new(),
             files: HashMap::new(),
@@ -245,6 +262,7 @@ impl Process {
             perf_map: PerfMap::default(),
             modules,
             next_reading: Instant::now(),
+            next_unchecked: Instant::now(),
             generation: 0,
         };
         process.start_again()?;
@@ -258,13 +276,42 @@ impl Process {
             // Names of the code that another program generated are not this program's.
             self.perf_map = PerfMap::default();
             // First, so a reading belongs to this program or, visibly, to a later one.
-            self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
+            self.open_memory();
             read = self.read_again();
             if read.is_ok() {
                 break;
             }
         }
         read
+    }
+
+    fn open_memory(&mut self) {
+        self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
+        self.maps = File::open(format!("/proc/{}/maps", self.pid)).ok();
+    }
+
+    /// Mappings of the next stack are compared with the kernel's anew.
+    pub(crate) fn begin_stack(&mut self) {
+        self.compared.clear();
+    }
+
+    /// Reads the mappings again if something else than the known mapping is at a code address now.
+    pub(crate) fn compare(&mut self, address: u64) {
+        let Some(known) = self.mappings.find(address).filter(|mapping| mapping.executable) else { return };
+        if self.compared.contains(&known.start) {
+            return;
+        }
+        let start = known.start;
+        self.compared.push(start);
+        let now = self.maps.as_ref().map_or(Now::Ended, |maps| changed::ask(maps, address, known));
+        let is_due = match now {
+            Now::Same | Now::Ended => false,
+            Now::Other => true,
+            Now::NoAnswer => Instant::now() >= self.next_unchecked,
+        };
+        if is_due && !matches!(self.refresh(), Ok(true)) && now == Now::Other {
+            self.outdated.push(start);
+        }
     }
 
     /// Whether the program's memory is gone, by an exec or an exit. A descriptor stays with the
@@ -291,6 +338,7 @@ impl Process {
             if self.is_alive() { Mappings::read(self.pid) } else { Err(io::ErrorKind::NotFound.into()) };
         let done = Instant::now();
         self.next_reading = done + ((done - started) * READING_SHARE).max(MIN_INTERVAL);
+        self.next_unchecked = done + ((done - started) * UNCHECKED_SHARE).max(UNCHECKED);
         let read = read?;
         if self.is_another_program() {
             // Whoever follows the process tells of it, unless what the kernel said was lost.
@@ -298,11 +346,12 @@ impl Process {
             if since.elapsed() < TOLD_WITHIN {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "the process runs another program"));
             }
-            self.memory = File::open(format!("/proc/{}/mem", self.pid)).ok();
+            self.open_memory();
         }
         self.another_since = None;
         let old = std::mem::replace(&mut self.mappings, read);
         self.readings += 1;
+        self.outdated.clear();
         let mut gone = Vec::new();
         self.seen.retain(|start, code| {
             let Some(before) = old.find(*start) else { return false };
@@ -326,7 +375,10 @@ impl Process {
         if let Some(code) = self.current_code_at(address) {
             return Some(code);
         }
-        if let Some((_, code)) = self.past.iter().rev().find(|(mapping, _)| mapping.contains(address)) {
+        let is_outdated = self.is_outdated(address);
+        if !is_outdated
+            && let Some((_, code)) = self.past.iter().rev().find(|(mapping, _)| mapping.contains(address))
+        {
             return Some(code.clone());
         }
         // A process that has ended has no maps; the snapshot stays.
@@ -336,8 +388,16 @@ impl Process {
         }
     }
 
+    fn is_outdated(&self, address: u64) -> bool {
+        !self.outdated.is_empty()
+            && self.mappings.find(address).is_some_and(|mapping| self.outdated.contains(&mapping.start))
+    }
+
     /// The same by the last reading of the mappings.
     pub(crate) fn current_code_at(&mut self, address: u64) -> Option<Code> {
+        if self.is_outdated(address) {
+            return None;
+        }
         let mapping = self.mappings.find(address).filter(|mapping| mapping.executable)?;
         let code = match self.seen.get(&mapping.start) {
             Some(code) => code.clone(),

@@ -273,10 +273,9 @@ impl Unwinder {
     ) -> Option<CutReason> {
         let process = Arc::clone(&self.process);
         let mut process = lock(&process);
-        if self.generation != process.generation || self.rules.len() > MAX_RULES {
-            self.generation = process.generation;
-            self.rules.clear();
-            self.kept.clear();
+        process.begin_stack();
+        if self.rules.len() > MAX_RULES {
+            self.forget(&process);
         }
         let mut registers = registers;
         let mut at = CodeAddress::Exact(registers.rip);
@@ -325,8 +324,18 @@ impl Unwinder {
         Some(CutReason::TooDeep)
     }
 
+    fn forget(&mut self, process: &Process) {
+        self.generation = process.generation;
+        self.rules.clear();
+        self.kept.clear();
+    }
+
     /// `None` when the address is not executable.
     fn rule(&mut self, process: &mut Process, at: CodeAddress) -> Option<(Rule, Option<Place>)> {
+        process.compare(at.lookup());
+        if self.generation != process.generation {
+            self.forget(process);
+        }
         if let Some(known) = self.rules.get(&at) {
             return Some(known.clone());
         }

@@ -229,6 +229,42 @@ fn library_loaded_late() {
     assert_eq!(symbolizer.symbolize(target.pid, out[2])[0].function.as_deref(), Some("main"));
 }
 
+/// Nobody asks for new mappings: the next stack notices that its code is another file's.
+#[test]
+fn a_library_in_the_place_of_another() {
+    let workshop = Workshop::new();
+    let library = |name: &str| {
+        let flags = format!("-g -O2 -shared -fPIC -DNAME={name}");
+        workshop.compile(&format!("{name}.so"), "gcc", "swaps.c", &flags).to_str().unwrap().to_owned()
+    };
+    let (first, other) = (library("first"), library("other"));
+    let program = workshop.compile("swaps", "gcc", "swaps.c", "-g -O2");
+    let target = Target::start(&program, &[&first, "first", &other, "other", &first, "first"]);
+    let processes = Processes::new();
+    let mut unwinder: Option<locality_symbols::Unwinder> = None;
+    let mut places = Vec::new();
+    for name in ["first", "other", "first"] {
+        let loaded = format!("/{name}.so");
+        wait_until("dlopen", || {
+            let now = locality_symbols::Mappings::read(target.pid).unwrap();
+            now.iter().any(|mapping| mapping.executable && mapping.path.ends_with(&loaded))
+        });
+        std::thread::sleep(Duration::from_millis(150));
+        let (registers, stack) = target.capture();
+        let unwinder = unwinder
+            .get_or_insert_with(|| locality_symbols::Unwinder::for_process(&processes, target.pid).unwrap());
+        let slice = locality_symbols::StackSlice { base: registers.rsp, bytes: &stack };
+        let mut out = Vec::new();
+        assert_eq!(unwinder.unwind(registers, &slice, &mut out), None);
+        let frame = Symbolizer::new(processes.clone()).symbolize(target.pid, out[0]).remove(0);
+        assert_eq!(frame.function.as_deref(), Some(name));
+        assert!(frame.module.unwrap().path.ends_with(&loaded));
+        places.push(processes.function_start(target.pid, registers.rip));
+        kill(Pid::from_raw(target.pid as i32), Signal::SIGUSR1).unwrap();
+    }
+    assert_eq!((places[0], places[1]), (places[1], places[2]), "each has the place of the one before");
+}
+
 #[test]
 fn another_program_executed() {
     let workshop = Workshop::new();
