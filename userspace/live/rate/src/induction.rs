@@ -129,6 +129,8 @@ pub(crate) struct Quantity {
     intervals: Vec<(u64, Interval)>,
     /// How many there were.
     noted: u32,
+    /// Samples refer to the quantity, so its index cannot stand for another one.
+    pub is_cited: bool,
 }
 
 /// Values seen at readings.
@@ -192,6 +194,7 @@ impl Quantity {
             thinned: 0,
             intervals: Vec::new(),
             noted: 0,
+            is_cited: false,
         }
     }
 
@@ -313,6 +316,12 @@ impl Quantity {
         let records: Vec<&Record> = self.records.iter().filter(|record| is_one(record.sample)).collect();
         if is_regular(&records) { between(&records, FEWEST) } else { total(&records) }
             .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
+    }
+
+    /// Forgets all that was observed; the quantity is not sound afterwards.
+    pub fn clear(&mut self) {
+        (self.good, self.bad) = (0, 0);
+        (self.records, self.beside, self.intervals) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     /// True while the quantity may be used: it counted in nearly all windows.

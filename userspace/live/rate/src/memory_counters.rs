@@ -61,6 +61,8 @@ pub(crate) struct Words {
     number: u32,
     /// Windows lately: sample, thread, accesses, weight. For words that are yet to be seen moving.
     windows: VecDeque<(u32, u32, u32, f64)>,
+    /// Indices of quantities without a word, for new words.
+    free: Vec<u32>,
 }
 
 impl Words {
@@ -116,7 +118,20 @@ impl Words {
             scores.sort_unstable_by(f64::total_cmp);
             let limit = scores.get(scores.len() / 2).copied().unwrap_or(0.0);
             let kept: Vec<Place> = self.lists.iter().flat_map(|list| list.1.iter().copied()).collect();
-            self.table.retain(|place, word| score(word, quantities) > limit || kept.contains(place));
+            let free = &mut self.free;
+            self.table.retain(|place, word| {
+                if score(word, quantities) > limit || kept.contains(place) {
+                    return true;
+                }
+                // A program that stores to new words all the time would fill the memory otherwise.
+                if let Some(quantity) = quantities.get_mut(word.quantity as usize)
+                    && !quantity.is_cited
+                {
+                    quantity.clear();
+                    free.push(word.quantity);
+                }
+                false
+            });
         }
     }
 
@@ -145,8 +160,17 @@ impl Words {
                 quantity.observe(*sample, &Motion::Constant, (0, *accesses), *weight);
             }
             quantity.observe(sample, motion, (0, digest.accesses as u32), digest.weight);
-            let index = quantities.len() as u32;
-            quantities.push(quantity);
+            let free = self.free.pop().and_then(|index| Some((index, quantities.get_mut(index as usize)?)));
+            let index = match free {
+                Some((index, slot)) => {
+                    *slot = quantity;
+                    index
+                }
+                None => {
+                    quantities.push(quantity);
+                    quantities.len() as u32 - 1
+                }
+            };
             self.table
                 .insert(place, Word { quantity: index, thread, windows: 0, moved: 1, is_shared: false });
         }
@@ -248,4 +272,49 @@ fn score(word: &Word, quantities: &[Quantity]) -> f64 {
         }
     };
     presence * smooth * turning * 0.5_f64.powf(f64::from(quantity.still) / STILL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window_digest::WordAccess;
+
+    /// A walk that increments each word of a long array: each window has other words.
+    #[test]
+    fn quantities_of_dropped_words_are_used_again() {
+        let (mut words, mut quantities) = (Words::default(), Vec::new());
+        for window in 0..200_u32 {
+            let first = u64::from(window) * 100;
+            let accesses: Vec<WordAccess> = (0..100)
+                .flat_map(|n| {
+                    let touch = |access, is_store, value| WordAccess {
+                        address: 0x1000 + 8 * (first + n),
+                        access,
+                        bits: 64,
+                        is_store,
+                        value,
+                    };
+                    [touch(2 * n as u32, false, 7), touch(2 * n as u32 + 1, true, 8)]
+                })
+                .collect();
+            let digest = Digest {
+                visits: &[],
+                registers: &[],
+                words: &accesses,
+                hottest: None,
+                accesses: 200.0,
+                instructions: 400.0,
+                weight: 1.0,
+                waiting: 0.0,
+            };
+            words.learn(window, 1, &digest, &mut quantities);
+            words.choose(&quantities);
+        }
+        assert!(words.table.len() <= MOST_WORDS && quantities.len() < 2 * MOST_WORDS, "{}", quantities.len());
+        // Each word still has a quantity of its own.
+        let mut used: Vec<u32> = words.table.values().map(|word| word.quantity).collect();
+        used.sort_unstable();
+        used.dedup();
+        assert_eq!(used.len(), words.table.len());
+    }
 }

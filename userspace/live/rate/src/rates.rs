@@ -485,6 +485,7 @@ impl Rates {
             if reckoned.tracks.len() == 1 {
                 quantity.note_speed(number, track.speed, kept.steady);
             }
+            quantity.is_cited = true;
             kept.evidence.push(Evidence { quantity: index, tracks: reckoned.tracks, is_word });
         }
     }
