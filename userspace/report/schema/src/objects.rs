@@ -154,7 +154,7 @@ pub struct Field {
     pub access_share_ci95: Interval,
     /// Size.
     pub bytes: u64,
-    /// Whether the part belongs to the parts with, together, most of the accesses.
+    /// Whether the part is among the hot parts, which together take most of the accesses.
     pub hot: bool,
     /// Share of predicted misses, by level.
     pub miss_share: ByLevel<Number>,
