@@ -73,7 +73,7 @@ pub struct Row {
     pub new: Number,
     /// Interval of `new`.
     pub new_ci95: Interval,
-    /// Probability of an equally large difference by chance.
+    /// Probability of an equal or larger difference without a change.
     pub p_value: Number,
     /// The part of the run in the row; absent for the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,8 @@ pub struct Row {
     /// `misses:LEVEL` and `misses:SIZE` per 1,000 accesses, `memory` and `wasted:LEVEL` in bytes per access,
     /// `footprint` in bytes, `reuses` (of a pair) per 1,000 reuses.
     pub quantity: String,
-    /// Size of a change that these profiles would show; absent if chance is unknown.
+    /// Size of a change that these profiles would show; absent for parts, and if
+    /// nothing is known of chance (an interval of width 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
     /// Unit of the numbers.
