@@ -125,7 +125,7 @@ pub enum Verdict {
     Regressed,
     /// Certainly within the margin.
     Unchanged,
-    /// Neither verdict is certain.
+    /// None of the three is certain.
     #[default]
     Inconclusive,
 }

@@ -61,7 +61,7 @@ pub struct Object {
     pub module: Option<String>,
     /// Uses seen.
     pub n: u64,
-    /// Name of the object; for the heap, the name in most of the object's accesses.
+    /// Name of the object; for a heap object, the name in most of the object's accesses.
     pub name: String,
     /// Whether name and type are concluded, even with a recorded allocation.
     pub name_inferred: bool,

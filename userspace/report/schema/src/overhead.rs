@@ -35,7 +35,7 @@ pub struct Causes {
     /// Probes of allocation functions; absent if allocations are not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heap: Option<Number>,
-    /// Time with a thread stopped.
+    /// Stopped time of threads.
     pub stop: Number,
     /// Slower copies by string instructions while words were watched; absent without copies.
     #[serde(skip_serializing_if = "Option::is_none")]

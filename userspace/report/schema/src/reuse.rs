@@ -23,7 +23,7 @@ pub struct Reuse {
     /// Exact: first touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold: Option<u64>,
-    /// Share of first touches and of touches never followed by another; absent without windows.
+    /// Share of first touches, or of touches never followed by another; absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_fraction: Option<Number>,
     /// Live: interval of `cold_fraction`.
