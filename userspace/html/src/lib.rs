@@ -1,10 +1,10 @@
 //! The report as one HTML file: script, style and data are inside, and nothing is fetched.
 //!
-//! Input are a typed report, the profile it was made of (samples over time, threads), and texts of source
-//! files. [`page`] packs them as tables (`locality-view/1`, an internal format), deflates them, and puts
-//! them with the checked-in script and style (`dist/`, made of `ui/` by `cargo xtask ui`) into one page.
-//! Names come from the traced program: the page has them as base64 only, and the script shows them by
-//! `textContent` only.
+//! Input are a typed report, the profile of the report (samples over time, threads), and
+//! texts of source files. [`page`] packs the input as tables (`locality-view/1`, an internal
+//! format), deflates the tables, and puts them with the checked-in script and style (`dist/`,
+//! made of `ui/` by `cargo xtask ui`) into one page. Names come from the traced program: the
+//! page has names as base64 only, and the script shows names by `textContent` only.
 //!
 //! Not here: reading files, and starting a browser (`cli`).
 
@@ -25,9 +25,9 @@ pub const SCRIPT: &str = include_str!("../dist/report.js");
 /// The style of every page.
 pub const STYLE: &str = include_str!("../dist/report.css");
 
-/// The page of a report in memory: `profile` is that of a live trace.
+/// The page of a report in memory: `profile` is the live trace's.
 ///
-/// All pairs, unless `rows` bounds them; other tables have [`top::ROWS`] rows, or `rows`.
+/// All pairs, unless `rows` bounds the pairs; other tables have [`top::ROWS`] rows, or `rows`.
 pub fn page(
     mut report: Report,
     profile: Option<&Profile>,

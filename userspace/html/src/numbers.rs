@@ -1,8 +1,8 @@
-//! Real numbers as short decimal text that displays like the number itself.
+//! Real numbers as short decimal text that displays like the full number.
 //!
-//! A number is cut to some digits; where that leaves something out and the last digit is 0 or 5, the
-//! last digit grows by one ("round to odd" in base ten). Whoever rounds the result to fewer digits
-//! gets what rounding the number itself gives: no number is rounded twice.
+//! A number is cut to some digits; if the rest is not 0 and the last digit is 0 or 5,
+//! the last digit grows by one ("round to odd" in base ten). Rounding the result to
+//! fewer digits is the same as rounding the number itself: no number is rounded twice.
 
 use std::fmt::Write as _;
 
@@ -12,18 +12,18 @@ use crate::paths::Strings;
 
 /// Digits of the numbers of pairs; the page shows three.
 pub(crate) const OF_PAIRS: usize = 4;
-/// Deflate finds what is repeated within 32 kB only.
+/// Deflate finds repetitions within 32 kB only.
 const LONG: usize = 128;
-/// Digits of all other numbers.
+/// Digits of numbers in the rest of the report.
 pub(crate) const OF_REPORT: usize = 6;
 
-/// Appends a number with so many digits; what is no finite number is `null`.
+/// Appends a number with the given digits; a number that is not finite is `null`.
 pub(crate) fn push(out: &mut String, value: Option<f64>, digits: usize) {
     let Some(value) = value.filter(|value| value.is_finite()) else { return out.push_str("null") };
     if value == 0.0 {
         return out.push('0');
     }
-    // The shortest digits that read back as the number: those of the JSON report.
+    // The shortest digits that read back as the number, as in the JSON report.
     let text = format!("{value:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -49,8 +49,8 @@ pub(crate) fn push(out: &mut String, value: Option<f64>, digits: usize) {
     }
 }
 
-/// Shortens all real numbers of a value; whole numbers stay as they are. A long string, which may stand in
-/// many places, becomes `{"=": its number}`.
+/// Shortens all real numbers of a value; whole numbers stay unchanged. A long
+/// string, possibly in many places, becomes `{"=": number of the string}`.
 pub(crate) fn shorten(value: &mut Value, strings: &mut Strings) {
     match value {
         Value::Number(number) if number.is_f64() => {

@@ -1,5 +1,5 @@
-//! Tables of a page as JSON text: pairs, frames and call paths column by column, the rest as the report
-//! has it. A column deflates to a third of what rows take.
+//! Tables of a page as JSON text: pairs, frames and call paths column by column,
+//! the rest as in the report. A column deflates to a third of the size of rows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,10 +18,10 @@ use crate::numbers::{self, OF_PAIRS};
 use crate::paths::{Frame, NONE, Paths, Place, unnamed};
 use crate::sources::Source;
 
-/// The version of the tables; the script refuses others.
+/// The version of the tables; the script refuses other versions.
 const VIEW: &str = "locality-view/1";
 
-/// What a column has of a pair.
+/// A column's number of a pair.
 type Column<'a> = &'a dyn Fn(&Pair) -> Option<f64>;
 
 /// Contexts beyond a pair's own path are few of few pairs: rows, not columns.
@@ -141,7 +141,7 @@ fn place_number(paths: &mut Paths, place: Option<&place::Place>) -> u32 {
     paths.places.number(row)
 }
 
-/// Pairs, column by column. The interval of a distance is left out where it is the distance itself.
+/// Pairs, column by column. The interval of a distance is left out if equal to the distance.
 fn of_pairs(out: &mut String, pairs: &[Pair], stacks: &[u32], paths: &mut Paths) {
     let node =
         |path: &place::Path| path.stack.and_then(|stack| stacks.get(stack as usize)).copied().unwrap_or(NONE);
@@ -236,7 +236,7 @@ fn of_pairs(out: &mut String, pairs: &[Pair], stacks: &[u32], paths: &mut Paths)
     out.push('}');
 }
 
-/// Contexts of pairs that have several.
+/// Contexts of pairs with several.
 fn of_contexts(out: &mut String, pairs: &[Pair], node: &dyn Fn(&place::Path) -> u32) {
     let rows: Vec<Context<'_>> = pairs
         .iter()
@@ -360,7 +360,7 @@ fn of_paths(out: &mut String, paths: &Paths) {
     list(out, places.iter().map(|place| place.line));
     out.push_str(",\"via\":");
     list(out, places.iter().map(|place| place.via));
-    // The node around a node is often the one before it: the difference is small.
+    // A node's parent is often the node before: the difference is small.
     out.push_str("},\"nodes\":{\"up\":");
     let nodes = &paths.nodes.rows;
     list(out, nodes.iter().zip(1_u32..).map(|((around, _), own)| own - around));

@@ -1,12 +1,12 @@
-//! Strings, frames, places and call paths of a page, each once. Call paths are a tree from the outermost
-//! frame inwards: a path is the number of its innermost node.
+//! Strings, frames, places and call paths of a page, each once. Call paths are a tree
+//! from the outermost frame inwards: a path is the number of the innermost node.
 
 use std::collections::HashMap;
 
-/// Number of nothing: an absent string, the root of the tree.
+/// Number of an absent string, and of the root of the tree.
 pub(crate) const NONE: u32 = 0;
 
-/// Values by number, from 1; [`NONE`] is an absent one.
+/// Values by number, from 1; [`NONE`] is an absent value.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     pub rows: Vec<T>,
@@ -36,7 +36,7 @@ impl<T: Clone + Eq + std::hash::Hash> Table<T> {
 pub(crate) struct Strings(pub Table<std::sync::Arc<str>>);
 
 impl Strings {
-    /// The number of a string; [`NONE`] of an absent one.
+    /// The number of a string; [`NONE`] of an absent string.
     pub fn number(&mut self, text: Option<&str>) -> u32 {
         let Some(text) = text else { return NONE };
         match self.0.numbers.get(text) {
@@ -46,7 +46,7 @@ impl Strings {
     }
 }
 
-/// A frame: strings by number, line 0 where it is not known.
+/// A frame: strings by number, line 0 if unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Frame {
     pub function: u32,
@@ -83,7 +83,7 @@ impl Paths {
     }
 }
 
-/// The name of a frame that no symbol names: its file and address.
+/// The name of a frame without a symbol: file and address.
 pub(crate) fn unnamed(module: Option<&str>, address: Option<u64>) -> String {
     let base = module.map(|module| module.rsplit('/').next().unwrap_or(module));
     match (base, address) {

@@ -1,5 +1,5 @@
-//! The page around the tables: head with a content security policy, what readers without scripts see, the
-//! tables as text, the script.
+//! The page around the tables: head with a content security policy,
+//! text for readers without scripts, the tables as text, the script.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use locality_report::schema::{Estimate, Report, number::Number, place::Place};
@@ -7,14 +7,14 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{SCRIPT, STYLE};
 
-/// Pairs that readers without scripts see.
+/// Pairs for readers without scripts.
 const PAIRS: usize = 20;
 /// Letters of a name and of a sentence in the part without scripts; a name may have thousands.
 const NAME: usize = 160;
 const SENTENCE: usize = 800;
 
-/// The page. Nothing but the script and style whose hashes stand in the policy can run, and nothing can be
-/// fetched.
+/// The page. Only the script and style with hashes in
+/// the policy can run, and nothing can be fetched.
 pub(crate) fn page(title: &str, fallback: &str, data: &str) -> String {
     let [script, style] = [SCRIPT, STYLE].map(|text| STANDARD.encode(Sha256::digest(text.as_bytes())));
     let title = escaped(&shortened(title));
@@ -70,7 +70,7 @@ fn cut(text: &str, letters: usize) -> String {
     }
 }
 
-/// A name as a separate element, for any direction of its text.
+/// A name as a separate element, for any direction of text.
 fn name(text: &str) -> String {
     format!("<bdi>{}</bdi>", escaped(&shortened(text)))
 }

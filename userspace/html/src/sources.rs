@@ -1,4 +1,4 @@
-//! Which source files a page shows, the heaviest first.
+//! Source files to show on a page, the heaviest first.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use locality_report::schema::{Report, place::Place};
 /// A source file, or the reason for its absence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The path as the debug information has it.
+    /// The path in the debug information.
     pub file: String,
-    /// The text, or why it is missing.
+    /// The text, or the reason for its absence.
     pub text: Result<String, String>,
-    /// Whether the file is newer than the trace, so its lines may differ.
+    /// Whether the file is newer than the trace, so the lines may differ.
     pub changed: bool,
 }
 
-/// Paths of the files with a number on some line, those with the largest shares first.
+/// Paths of the files with a number on a line, the largest shares first.
 pub fn files(report: &Report) -> Vec<String> {
     let mut weights: HashMap<String, f64> = HashMap::new();
     let mut add = |file: Option<&str>, weight: Option<f64>| {

@@ -1,28 +1,28 @@
-//! Data objects: what accesses touched, in the words of the program's source.
+//! Data objects touched by accesses, in the words of the program's source.
 //!
-//! An [`Object`] is a row of its own for each variable and each allocation context, not for each
-//! block of memory: all blocks that one call path allocates are one object. [`Located`] says which
-//! object an access of the profile lies in; the accesses themselves stand in their own tables. Not
-//! here: how an address is resolved (`locality-objects`).
+//! An [`Object`] is a row for each variable and each allocation context, not for
+//! each block of memory: all blocks allocated by one call path are one object.
+//! [`Located`] names the object of an access of the profile; the accesses stand
+//! in other tables. Not here: how an address is resolved (`locality-objects`).
 
 use super::{LoadId, ModuleId, SampleId, StackId, UseId, WatchId};
 
-/// What kind of memory an object lies in.
+/// Kind of an object's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum ObjectKind {
     /// A global or static variable.
     Static,
     /// A thread-local variable.
     ThreadLocal,
-    /// A variable of a function's frame, or a frame whose variables are not known.
+    /// A variable of a function's frame, or a frame with unknown variables.
     Stack,
     /// Blocks of an allocation context.
     Heap,
-    /// Anonymous memory that the program mapped itself.
+    /// Anonymous memory mapped by the program.
     Mapped,
     /// A mapped file.
     File,
-    /// Nothing is known; [`Object::unknown`] says why.
+    /// Unknown; [`Object::unknown`] has the reason.
     #[default]
     Unknown,
 }
@@ -32,25 +32,26 @@ pub enum ObjectKind {
 pub struct Object {
     /// Kind of memory.
     pub kind: ObjectKind,
-    /// As a reader knows it: `grid->cells`, `malloc at sim.c:88`, `main's frame`.
+    /// Name for a reader: `grid->cells`, `malloc at sim.c:88`, `main's frame`.
     pub name: String,
     /// Source type.
     pub type_name: Option<String>,
-    /// The file that it is mapped from or defined in.
+    /// The file mapped, or the file that defines the object.
     pub module: Option<ModuleId>,
-    /// Where it is declared: source file, and line where that is known.
+    /// Place of the declaration: source file, and line if known.
     pub declared: Option<(String, Option<u32>)>,
     /// Bytes: of a variable, or of the largest block seen.
     pub bytes: Option<u64>,
-    /// Function of a variable of its frame.
+    /// Function of a variable on the stack.
     pub function: Option<String>,
     /// Call stack of the allocation, innermost frame the allocating call.
     pub site: Option<StackId>,
-    /// A conclusion (from a pointer that holds its base, from a size class), not a record of what happened.
+    /// True for a conclusion (from a pointer to the object's
+    /// base, from a size class), not a recorded fact.
     pub inferred: bool,
-    /// Name and type are a conclusion, also those of a block whose allocation was recorded.
+    /// Name and type are a conclusion, even for a block with a recorded allocation.
     pub name_inferred: bool,
-    /// Why something is missing.
+    /// Why parts of the description are missing.
     pub unknown: Option<String>,
 }
 
@@ -61,7 +62,7 @@ pub struct Record {
     pub name: String,
     /// Bytes of one element.
     pub bytes: u64,
-    /// Its members that are not structures themselves, nested ones by path, by offset.
+    /// Members other than structures, nested ones by path, by offset.
     pub members: Vec<Member>,
 }
 
@@ -76,14 +77,14 @@ pub struct Member {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// What its address is a multiple of; a power of two.
+    /// Alignment of the member's address in bytes, a power of two.
     pub align: u64,
 }
 
-/// A part of an object that accesses lie in.
+/// An accessed part of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Field {
-    /// From the object's name on, all elements of an array being one: `[].vx`, `.head.next`.
+    /// Path from the object's name on, with all elements of an array as one: `[].vx`, `.head.next`.
     pub path: String,
     /// Source type.
     pub type_name: Option<String>,
@@ -91,89 +92,90 @@ pub struct Field {
     pub offset: u64,
     /// Bytes.
     pub bytes: u64,
-    /// The structure around it whose layout matters, where it is known.
+    /// The enclosing structure for an analysis of layout, if known.
     pub record: Option<RecordId>,
-    /// First byte in that structure.
+    /// First byte in the structure `record`.
     pub record_offset: u64,
 }
 
-/// Which access of the profile is meant.
+/// An access of the profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Accessed {
     /// A sample's own access.
     Sample(SampleId),
-    /// An access by the instruction that the thread had completed when the clock interrupted it: the
-    /// CPU time of the sample passed there, not at its own access.
+    /// An access by the instruction completed by the thread when the clock interrupted: the
+    /// CPU time of the sample passed at this instruction, not at the sample's own access.
     Before(SampleId),
     /// A use drawn in a window.
     Use(UseId),
-    /// The reuse that a window showed of a use's granule of so many bytes.
+    /// The reuse shown by a window for a use's granule of so many bytes.
     Seen(UseId, u32),
-    /// An access in a window that may load its line.
+    /// An access in a window that may load a line.
     Load(LoadId),
-    /// The use of a watch, where there was no window.
+    /// The use of a watch without a window.
     WatchUse(WatchId),
-    /// The reuse that a watch trapped.
+    /// The reuse trapped by a watch.
     WatchReuse(WatchId),
 }
 
-/// The object that an access lies in.
+/// The object of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Located {
     /// The access.
     pub of: Accessed,
     /// The object.
     pub object: ObjectId,
-    /// First byte of the access within the object (of a heap object: within its block); `None`
-    /// where the base is not known.
+    /// First byte of the access within the object (for a heap
+    /// object: within the block); `None` if the base is unknown.
     pub offset: Option<u64>,
-    /// The part that it touched.
+    /// The accessed part.
     pub field: Option<FieldId>,
 }
 
-/// What was seen of the heap: allocations by call path, and how many were not seen.
+/// Recorded allocations by call path, and numbers of the unrecorded ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Heap {
-    /// Allocations that were recorded.
+    /// Recorded allocations.
     pub seen: u64,
-    /// Allocations that the process made meanwhile, as far as they could be counted; at least [`Heap::seen`].
+    /// Allocations made by the process during the trace,
+    /// as far as counted; at least [`Heap::seen`].
     pub made: u64,
     /// Blocks whose records were folded or dropped to bound memory.
     pub folded: u64,
-    /// Where, the most bytes first.
+    /// Call paths, the most bytes first.
     pub sites: Vec<AllocationSite>,
-    /// Which were not recorded, and why; older profiles do not say.
+    /// Unrecorded allocations by reason; `None` in older profiles.
     pub missed: Option<Missed>,
 }
 
-/// Allocations that were not recorded.
+/// Unrecorded allocations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Missed {
-    /// Smaller ones were only counted, to begin with.
+    /// Least size recorded at first; smaller allocations are only counted.
     pub min_bytes: u64,
-    /// The same at the end: it rises where the budget would not suffice.
+    /// Least size recorded at the end: the size rises if the budget does not suffice.
     pub min_bytes_at_end: u64,
     /// How many were smaller.
     pub smaller: u64,
     /// How many were made while the probes were away, as far as known.
     pub unwatched: u64,
-    /// How many could not be followed, and records that found no room.
+    /// Allocations that could not be followed, and records lost for lack of room.
     pub lost: u64,
 }
 
-/// Allocations of one call path.
+/// Allocations of a call path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllocationSite {
     /// The call path.
     pub stack: StackId,
     /// Recorded allocations.
     pub allocations: u64,
-    /// Their bytes in all.
+    /// Bytes of all allocations.
     pub bytes: u64,
 }
 
 impl Heap {
-    /// Share of the allocations that was recorded; `None` where there were none.
+    /// Share of recorded allocations; `None` without allocations.
     pub fn share_seen(&self) -> Option<f64> {
         (self.made > 0).then(|| self.seen as f64 / self.made as f64)
     }

@@ -1,13 +1,13 @@
-//! The beginning of a trace: what it would have shown if it had been shorter.
+//! The beginning of a trace, as if the trace had been shorter.
 //!
-//! Limits: rates were learnt from the whole trace, what it cost is taken to be spread evenly over
-//! it, and the ledger stays that of the whole.
+//! Limits: rates come from the whole trace, the cost is assumed to
+//! be spread evenly, and the ledger stays that of the whole trace.
 
 use super::{Accessed, Located, Outcome, Overhead, Profile, Sample, WatchId};
 
 impl Profile {
-    /// Keeps what was seen in the first `ns` nanoseconds: samples taken until then, and of their
-    /// watches what was known by then.
+    /// Keeps the first `ns` nanoseconds: samples taken until
+    /// then, and the state of their watches at that time.
     pub fn first(mut self, ns: u64) -> Self {
         if ns >= self.run.wall_ns {
             return self;
@@ -49,7 +49,7 @@ impl Profile {
                 watch.ended_ns = watch.ended_ns.min(ns);
             }
             if watch.ended_ns > ns {
-                // The policy may have replaced it at any moment alike.
+                // Replacement by the policy is assumed equally likely at any moment.
                 let lived =
                     ns.saturating_sub(watch.armed_ns) as f64 / (watch.ended_ns - watch.armed_ns) as f64;
                 watch.p_survive = watch.p_survive.powf(lived);
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     /// Ten samples a second apart, each with a window, a use, and a watch on it that traps
-    /// `distance_s` later; watches are told when they end, the one of the first sample last.
+    /// `distance_s` later; watches are recorded at their end, the watch of the first sample last.
     fn profile(distance_s: impl Fn(u32) -> u64) -> Profile {
         const S: u64 = 1_000_000_000;
         let mut profile = Profile::default();

@@ -1,18 +1,17 @@
-//! Where control went in windows, and what the tests of loops compared there.
+//! Control flow in windows, and values compared by the tests of loops.
 //!
-//! Not here: what the code around the transfers is (`locality-execution`).
+//! Not here: the code around the transfers (`locality-execution`).
 
 use super::{ModuleId, SampleId};
 
-/// Control flow of a window, as far as the code alone does not tell it.
+/// Control flow of a window, as far as not evident from the code alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WindowFlow {
     /// The sample at whose stop the window was taken.
     pub sample: SampleId,
     /// Address of the first instruction.
     pub first: u64,
-    /// Files that the addresses lie in, each with what addresses of the process have more than those of the
-    /// file.
+    /// Files of the addresses, each with the offset of process addresses from file addresses.
     pub modules: Vec<(ModuleId, u64)>,
     /// Transfers by conditional branches, indirect jumps and calls, and returns, ascending.
     pub edges: Vec<FlowEdge>,
@@ -25,13 +24,13 @@ pub struct WindowFlow {
 pub struct FlowEdge {
     /// Address of the branch, jump, call or return.
     pub from: u64,
-    /// Where control went.
+    /// Target of the transfer.
     pub to: u64,
     /// How often.
     pub count: u64,
 }
 
-/// The integers that the test of a loop compared when the window first came there.
+/// The integers compared by the test of a loop when the window first reached the test.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoopReading {
     /// The sample at whose stop the window was taken.

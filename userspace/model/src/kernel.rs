@@ -1,4 +1,4 @@
-//! Time in the kernel: where the program was when the clock met it there.
+//! Time in the kernel: the program's place at clock samples in the kernel.
 
 use super::{StackId, ThreadId};
 
@@ -9,9 +9,9 @@ pub struct KernelSample {
     pub time_ns: u64,
     /// The thread.
     pub thread: ThreadId,
-    /// Call stack of the program, its innermost frame the instruction that entered the kernel.
+    /// Call stack of the program; the innermost frame is the instruction that entered the kernel.
     pub stack: StackId,
-    /// Name of the system call, or its number where it has no name here; `None` for a page fault or an
-    /// interrupt.
+    /// Name of the system call, or the number without a
+    /// known name; `None` for a page fault or an interrupt.
     pub call: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! The data model: everything an analysis may see of one traced run.
+//! The data model: a traced run as seen by analyses.
 //!
 //! Plain values without behaviour. The tracer fills them, the profile file stores them, analyses
-//! read them. Not here: kernel layouts (`locality-common`) and anything that reads a process.
+//! read them. Not here: kernel layouts (`locality-common`) and code that reads a process.
 //!
 //! Units: `_ns` nanoseconds; times are on the monotonic clock, counted from
 //! [`Run::started_mono_ns`]; addresses are the traced process's virtual addresses.
@@ -27,23 +27,23 @@ pub use kernel::KernelSample;
 pub use loops::{Dependence, LoopAccess, LoopNeeds, SeenLoop};
 pub use printable::printable;
 
-/// One traced run, whole.
+/// A whole traced run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// What was run, on what, for how long.
+    /// Command, machine and duration.
     pub run: Run,
     /// Threads seen, indexed by [`ThreadId`].
     pub threads: Vec<Thread>,
-    /// Program files and other mappings that frames refer to, indexed by [`ModuleId`].
+    /// Program files and other mappings referred to by frames, indexed by [`ModuleId`].
     pub modules: Vec<Module>,
-    /// Source-level frames, indexed by [`FrameId`]; one address with inlined calls has several.
+    /// Source-level frames, indexed by [`FrameId`]; an address with inlined calls has several.
     pub frames: Vec<Frame>,
     /// Call stacks, indexed by [`StackId`].
     pub stacks: Vec<Stack>,
-    /// Kinds of processes that samples belong to, indexed by [`GroupId`]; none in a profile of format
-    /// version 6 or before.
+    /// Kinds of sampled processes, indexed by [`GroupId`];
+    /// none in a profile of format version 6 or before.
     pub groups: Vec<Group>,
-    /// Points of execution that the clock sampled.
+    /// Points of execution sampled by the clock.
     pub samples: Vec<Sample>,
     /// Watchpoints: one entry per arming.
     pub watches: Vec<Watch>,
@@ -54,32 +54,34 @@ pub struct Profile {
     /// Accesses in windows that may load lines of cache, indexed by [`LoadId`], in the order of
     /// samples; none in a profile of format version 3 or before.
     pub loads: Vec<Load>,
-    /// Loops that windows show, in the order of samples; none in a profile that does not know any.
+    /// Loops shown by windows, in the order of samples; none in a profile without loops.
     pub loops: Vec<SeenLoop>,
-    /// Control flow of windows, in the order of samples; none in a profile that does not know any.
+    /// Control flow of windows, in the order of samples; none in a profile without control flow.
     pub flows: Vec<WindowFlow>,
-    /// What tests of loops compared, in the order of samples; none with `--no-values`.
+    /// Values compared by tests of loops, in the order of samples; none with `--no-values`.
     pub readings: Vec<LoopReading>,
-    /// Samples in the kernel, in the order of time: some of those that [`Run::ticks`] counts.
+    /// Samples in the kernel, in the order of time: a
+    /// part of the samples counted in [`Run::ticks`].
     pub kernel_samples: Vec<KernelSample>,
-    /// Data objects that accesses lie in, indexed by [`ObjectId`]; none in a profile that does not know any.
+    /// Data objects touched by accesses, indexed by
+    /// [`ObjectId`]; none in a profile without objects.
     pub objects: Vec<Object>,
     /// Structure types of objects, indexed by [`RecordId`].
     pub records: Vec<Record>,
     /// Parts of objects, indexed by [`FieldId`].
     pub fields: Vec<Field>,
-    /// Which object each access lies in, where it was looked for.
+    /// The object of each access, if objects were searched.
     pub located: Vec<Located>,
-    /// What was seen of the heap; `None` where allocations were not recorded.
+    /// Allocations on the heap; `None` if allocations were not recorded.
     pub heap: Option<Heap>,
-    /// What was seen, filtered, lost and refused.
+    /// Events seen, filtered, lost and refused.
     pub ledger: Ledger,
-    /// What the measurement cost the targets.
+    /// Cost of the measurement to the targets.
     pub overhead: Overhead,
     /// Sentences that a reader of the report must know (degraded modes, refused rights, …), most
     /// important first.
     pub notices: Vec<String>,
-    /// True when the trace was ended by something other than its own stop (the file was recovered).
+    /// True if another cause than the tracer's own stop ended the trace (the file was recovered).
     pub partial: bool,
 }
 
@@ -111,25 +113,25 @@ index_types! {
     LoadId,
 }
 
-/// What was run, on what, for how long.
+/// Command, machine and duration of the run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Run {
-    /// The launched command line, or the one of the first attached process.
+    /// The launched command line, or the command line of the first attached process.
     pub command: String,
     /// Process ids at the start of the trace.
     pub pids: Vec<u32>,
     /// Wall-clock start, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// Monotonic clock at the start; all other times count from here.
+    /// Monotonic clock at the start, the origin of all other times.
     pub started_mono_ns: u64,
     /// Length of the trace.
     pub wall_ns: u64,
-    /// CPU time that the targets used meanwhile.
+    /// CPU time of the targets during the trace.
     pub cpu_ns: u64,
-    /// Clock samples of the targets, and those of them that met a thread in the kernel; `None` where that is
-    /// not known.
+    /// Clock samples of the targets, and clock samples
+    /// with a thread in the kernel; `None` if unknown.
     pub ticks: Option<(u64, u64)>,
-    /// Page faults of the targets without input or output meanwhile; `None` where that is not known.
+    /// Page faults of the targets without input or output during the trace; `None` if unknown.
     pub page_faults: Option<u64>,
     /// The processor as measured at the start of the trace; `None` in profiles of earlier versions.
     pub processor: Option<Processor>,
@@ -137,39 +139,38 @@ pub struct Run {
     pub host: Host,
     /// Live or exact.
     pub mode: Mode,
-    /// Where addresses, rates and times came from.
+    /// Sources of addresses, rates and times.
     pub sources: Sources,
     /// Why the trace ended, in words: "duration", "Ctrl-C", "last target ended", ….
     pub ended_by: String,
     /// Watchpoint policy, as on the command line.
     pub policy: String,
-    /// Time distances shorter than this cannot be told from 0 (trap cost and clock resolution).
+    /// Shorter time distances cannot be distinguished from 0 (trap cost and clock resolution).
     pub distance_resolution_ns: u64,
-    /// How far single readings of what a trap costs, taken during the trace, lay from what was
-    /// believed when each was taken: their median. What all readings have in common with the belief
-    /// is not in it. Nothing where there were too few.
+    /// Median distance of single readings of the trap cost, taken during the
+    /// trace, from the value believed at the time of each. An error common to all
+    /// readings and the belief is not included. `None` with too few readings.
     pub distance_scatter_ns: Option<u64>,
-    /// Touches by the kernel were passed over (`--user-only`), so that no reuse is one.
+    /// Touches by the kernel were passed over (`--user-only`), so no reuse is by the kernel.
     pub user_only: bool,
     /// Version of the tool that wrote the profile.
     pub tool_version: String,
 }
 
-/// What the processor was measured to do, as far as advice needs it. Times are in cycles.
+/// Measured properties of the processor, as far as needed for advice. Times are in cycles.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Processor {
     /// Cycles in a nanosecond.
     pub clock: f64,
-    /// Of the second-level cache, the last-level cache and memory: how much longer a line takes
-    /// than one in the first-level cache, time between lines that follow one another, and the same
-    /// of lines that are stored to.
+    /// For the second-level cache, the last-level cache and memory: extra
+    /// time of a line over a line in the first-level cache, time between
+    /// successive lines, and time between successive lines stored to.
     pub levels: [[f64; 3]; 3],
-    /// Between lines of memory at random places whose loads do not depend on each other; 0 where
-    /// not measured.
+    /// Time between lines of memory at random places with independent loads; 0 if not measured.
     pub parallel_line: f64,
-    /// Nanoseconds of a page fault without input or output; 0 where not measured.
+    /// Nanoseconds of a page fault without input or output; 0 if not measured.
     pub page_fault_ns: f64,
-    /// What the core does in a cycle, and how long operations take; `None` where not measured.
+    /// Throughput of the core per cycle, and latencies of operations; `None` if not measured.
     pub core: Option<Core>,
 }
 
@@ -182,9 +183,9 @@ pub struct Core {
     pub loads: f64,
     /// Loads of 16 bytes and more in a cycle.
     pub wide_loads: f64,
-    /// Stores in a cycle, each to another line than the one before.
+    /// Stores in a cycle, each to a line other than the previous one.
     pub stores: f64,
-    /// Stores in a cycle, each to the line of the one before.
+    /// Stores in a cycle, each to the previous store's line.
     pub close_stores: f64,
     /// Integer operations in a cycle.
     pub integers: f64,
@@ -192,9 +193,9 @@ pub struct Core {
     pub floats: f64,
     /// Latency of a load from the first-level cache.
     pub load: f64,
-    /// From a store to a load of its value by the same address registers.
+    /// From a store to a load of the stored value by the same address registers.
     pub forward: f64,
-    /// From a store to a load of its value by another address.
+    /// From a store to a load of the stored value by another address.
     pub forward_anew: f64,
     /// Latency of an addition of floating point.
     pub add: f64,
@@ -257,17 +258,17 @@ pub enum Mode {
     Exact,
 }
 
-/// Where the numbers come from.
+/// Sources of the numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Effective addresses: "zero-skid stop", "sampled registers", "PEBS", ….
     pub address: String,
-    /// Accesses per nanosecond; `None` where no rate is known (distances stay in CPU time).
+    /// Accesses per nanosecond; `None` if no rate is known (distances stay in CPU time).
     pub rate: Option<String>,
     /// The sampling clock: "cpu-clock 97 Hz", ….
     pub clock: String,
-    /// What was put into the traced programs to follow allocations: "a library that the command
-    /// loaded first (LD_PRELOAD)", …; `None` where nothing was.
+    /// Recorder or probes put into the traced programs to follow allocations: "a
+    /// library that the command loaded first (LD_PRELOAD)", …; `None` without any.
     pub heap: Option<String>,
 }
 
@@ -284,7 +285,7 @@ pub struct Host {
     pub caches: Vec<CacheLevel>,
 }
 
-/// One cache level as sysfs tells it.
+/// A cache level, as reported by sysfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheLevel {
     /// 1, 2, 3.
@@ -297,7 +298,7 @@ pub struct CacheLevel {
     pub line: u32,
 }
 
-/// One thread of a target.
+/// A thread of a target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Thread {
     /// Process id (thread group).
@@ -308,30 +309,30 @@ pub struct Thread {
     pub name: String,
     /// First sight.
     pub started_ns: u64,
-    /// End, if it was seen.
+    /// End, if seen.
     pub ended_ns: Option<u64>,
-    /// Why the thread could not be held for zero-skid stops; `None` when it was.
+    /// Why the thread could not be stopped with zero skid; `None` if it could.
     pub not_held: Option<String>,
 }
 
 /// A mapped file, or a named mapping ("[vdso]", "[anon]", "[jit]").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Module {
-    /// Path as the process sees it, or the mapping's name in brackets.
+    /// Path as seen by the process, or the mapping's name in brackets.
     pub path: String,
-    /// GNU build id, lower-case hexadecimal; empty when there is none.
+    /// GNU build id, lower-case hexadecimal; empty without one.
     pub build_id: String,
 }
 
-/// One source-level frame.
+/// A source-level frame.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Instruction address in the process.
     pub address: u64,
-    /// File that it is mapped from.
+    /// File of the code.
     pub module: Option<ModuleId>,
-    /// Virtual address inside the module's own address space (what `addr2line` takes), when there
-    /// is a module.
+    /// Virtual address inside the module's own address
+    /// space (as for `addr2line`), if there is a module.
     pub module_address: Option<u64>,
     /// Demangled function name; `None` with a reason in [`Frame::unknown`].
     pub function: Option<String>,
@@ -339,15 +340,16 @@ pub struct Frame {
     pub file: Option<String>,
     /// Source line, 1-based.
     pub line: Option<u32>,
-    /// True for a call that the compiler inlined into the frame that follows.
+    /// True for a call inlined by the compiler into the next frame.
     pub inlined: bool,
     /// Why function or line is missing: "no debug info", "stripped", "unmapped", ….
     pub unknown: Option<String>,
 }
 
 impl Frame {
-    /// The address as a reader of the file takes it; of code without a file, that in the process. `None`
-    /// of code whose file could not be opened: where it lies in the file is not known then.
+    /// The address for a reader of the file; for code without a file,
+    /// the address in the process. `None` if the file of the code could
+    /// not be opened: the place of the code in the file is unknown.
     pub fn address_in_file(&self) -> Option<u64> {
         match self.module {
             Some(_) => self.module_address,
@@ -365,29 +367,30 @@ pub struct Stack {
     pub cut: Option<String>,
 }
 
-/// A point of execution that the clock sampled.
+/// A point of execution sampled by the clock.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// When.
     pub time_ns: u64,
-    /// Where.
+    /// Sampled thread.
     pub thread: ThreadId,
-    /// Call stack; its innermost frame is the interrupted instruction.
+    /// Call stack; the innermost frame is the interrupted instruction.
     pub stack: StackId,
-    /// CPU time that this sample stands for (the sampling period at that moment).
+    /// CPU time represented by the sample (the sampling period at that moment).
     pub period_ns: u64,
-    /// True when the thread was stopped there, so that the use is exact.
+    /// True if the thread was stopped at the sample, so the use is exact.
     pub held: bool,
-    /// The first memory access at or after the sampled instruction, or why it is unknown.
+    /// The first memory access at or after the sampled
+    /// instruction, or the reason for an unknown access.
     pub access: Result<Access, String>,
-    /// What kind of process it was then; `None` where the profile does not know it.
+    /// Kind of the process at the time of the sample; `None` if unknown to the profile.
     pub group: Option<GroupId>,
 }
 
-/// A memory access that is known before it happens, or that a trap showed.
+/// A memory access known before execution, or shown by a trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// Instruction that makes the access.
+    /// Accessing instruction.
     pub ip: u64,
     /// First byte.
     pub address: u64,
@@ -404,43 +407,43 @@ pub enum AccessKind {
     Load,
     /// Write.
     Store,
-    /// Read and written by one instruction.
+    /// Read and written by a single instruction.
     ReadWrite,
     /// Not known (kernel copy, undecodable instruction).
     #[default]
     Unknown,
 }
 
-/// One touch of a watched location.
+/// A touch of a watched location.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Touch {
-    /// When it trapped.
+    /// Time of the trap.
     pub time_ns: u64,
-    /// Who touched.
+    /// The touching thread.
     pub thread: ThreadId,
     /// Call stack, innermost frame is the accessing instruction.
     pub stack: StackId,
-    /// Direction, where the instruction was found.
+    /// Direction, if the instruction was found.
     pub kind: AccessKind,
     /// True when the kernel touched on the thread's behalf (a system call copied the data).
     pub kernel: bool,
 }
 
-/// What a shadow window at a sample showed: the instructions that the thread was about to execute.
+/// Result of a shadow window at a sample: the instructions that the thread was about to execute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
-    /// The sample at whose stop it was taken.
+    /// The sample at whose stop the window was taken.
     pub sample: SampleId,
-    /// Instructions in it.
+    /// Instructions in the window.
     pub instructions: u64,
-    /// Accesses in it.
+    /// Accesses in the window.
     pub accesses: u64,
-    /// Why it ended, in words ("whole", "system call", …).
+    /// Reason for the end, in words ("whole", "system call", …).
     pub end: String,
-    /// Granule touches of the accesses in it by size of granule: an access that spans two granules
-    /// touches twice.
+    /// Touches of granules in the window by size of granule:
+    /// an access that spans two granules touches twice.
     pub touches: Vec<(u32, u64)>,
-    /// How fast the thread made accesses around the sample; `None` where that is not known.
+    /// The thread's rate of accesses around the sample; `None` if unknown.
     pub rate: Option<Rate>,
 }
 
@@ -449,40 +452,41 @@ pub struct Window {
 pub struct Rate {
     /// Best guess.
     pub value: f64,
-    /// Lower end of its interval.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end of its interval.
+    /// Upper end of the interval.
     pub high: f64,
-    /// Where it comes from ("memory counters", "registers", "same code", "model", …).
+    /// Source of the rate ("memory counters", "registers", "same code", "model", …).
     pub source: String,
 }
 
-/// A use chosen at random among the accesses of a window, whose reuse the window or a watchpoint looks for.
+/// A use chosen at random among the accesses of a window,
+/// with a reuse sought by the window or a watchpoint.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Use {
     /// The sample at whose stop the window was taken.
     pub sample: SampleId,
-    /// Accesses of the thread between the stop and this one.
+    /// Accesses of the thread between the stop and the use.
     pub skip: u64,
     /// The access.
     pub access: Access,
-    /// The touched byte that stands for it, chosen at random among the words of the access; its
-    /// granules are those followed.
+    /// The touched byte that represents the use, chosen at random among
+    /// the words of the access; the byte's granules are followed.
     pub address: u64,
     /// Calling context of the use.
     pub stack: StackId,
-    /// What the window showed, by size of granule in bytes (8, 64).
+    /// Reuse in the window, by size of granule in bytes (8, 64).
     pub seen: Vec<(u32, Seen)>,
 }
 
-/// An access to a line of 64 bytes that was not touched shortly before, drawn at random among those
-/// of a part of a window, and what the rest of the window does with the line: it loads the line
-/// where that was left alone for long enough.
+/// An access to a line of 64 bytes not touched shortly before, drawn at random among
+/// such accesses in a part of a window, with the later touches of the line in the
+/// window. The access loads the line if the line was left alone for long enough.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
     /// The sample at whose stop the window was taken.
     pub sample: SampleId,
-    /// Accesses of the thread between the stop and this one.
+    /// Accesses of the thread between the stop and the access.
     pub skip: u64,
     /// Accesses since the touch of the line before, [`Burst::GAP`] at least; `None`: the window shows none.
     pub gap: Option<u64>,
@@ -492,89 +496,88 @@ pub struct Load {
     pub line: u64,
     /// Calling context.
     pub stack: StackId,
-    /// Such touches that it stands for, for each access of the thread.
+    /// Such touches represented by the draw, for each access of the thread.
     pub stands_for: f64,
-    /// Accesses after it that the window holds.
+    /// Accesses in the window after the drawn one.
     pub shown: u64,
-    /// Touches of the line, this one first.
+    /// Touches of the line, the drawn one first.
     pub bursts: Vec<Burst>,
 }
 
-/// Touches of a line that follow each other within less than [`Burst::GAP`] accesses.
+/// Touches of a line with gaps of less than [`Burst::GAP`] accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// Accesses from the first of the touches to the first one of these.
+    /// Accesses from the first touch of the load to the first touch of the burst.
     pub from: u64,
-    /// … to the last one.
+    /// … to the last touch of the burst.
     pub to: u64,
     /// How many.
     pub touches: u64,
-    /// Bytes of the line that they touch, a bit each.
+    /// Touched bytes of the line, a bit each.
     pub bytes: u64,
 }
 
 impl Burst {
-    /// No cache of 32 KiB or more loses a line in so few accesses: they touch too few others, two
-    /// lines each at most.
+    /// No cache of 32 KiB or more loses a line in 256 accesses:
+    /// the accesses touch too few other lines, at most two each.
     pub const GAP: u64 = 256;
 
-    /// Words of eight bytes of a line of which any is among these bytes, a bit each.
+    /// Words of eight bytes in a line with at least one byte in `bytes`, a bit each.
     pub fn words(bytes: u64) -> f64 {
         (0..64).step_by(8).filter(|first| bytes >> first & 0xff != 0).count() as f64
     }
 }
 
-/// What a window showed of a granule after its use.
+/// Reuse of a granule after the use, as shown by a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Seen {
     /// Touched again.
     Reused {
         /// Accesses from use to reuse: the time distance, 1-based.
         distance: u64,
-        /// The access that touched it.
+        /// The touching access.
         access: Access,
-        /// Its calling context.
+        /// Calling context of the reuse.
         stack: StackId,
     },
-    /// Not touched by the accesses after the use that the window holds.
+    /// Not touched by the accesses after the use in the window.
     Open {
-        /// How many those are.
+        /// Number of accesses in the window after the use.
         accesses: u64,
     },
 }
 
-/// One arming of a watchpoint, and what became of it.
+/// An arming of a watchpoint, and the outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watch {
-    /// The sample that asked for it.
+    /// The sample that requested the watchpoint.
     pub sample: SampleId,
-    /// The use in that sample's window that it follows; `None` where there was no window: then the
-    /// use is the sample's own access. Several watches may follow one use, on different words of
-    /// its line.
+    /// The followed use in the sample's window; `None` without a window: the use is then the
+    /// sample's own access. Several watches may follow one use, on different words of the line.
     pub of_use: Option<UseId>,
     /// First watched byte, aligned to [`Watch::bytes`].
     pub address: u64,
     /// Watched bytes: 1, 2, 4 or 8.
     pub bytes: u8,
-    /// When it was armed.
+    /// Time of arming.
     pub armed_ns: u64,
-    /// When it was disarmed, by whatever cause.
+    /// Time of disarming, by whatever cause.
     pub ended_ns: u64,
-    /// The use. From the stop (exact), or the first trap where the thread was not held; `None` when
-    /// it never came.
+    /// The use: from the stop (exact), or from the first trap if
+    /// the thread was not stopped; `None` if the use never came.
     pub use_touch: Option<Touch>,
-    /// True when the first trap confirmed the use at its instruction.
+    /// True if the first trap confirmed the use at the expected instruction.
     pub use_confirmed: bool,
-    /// What happened.
+    /// End of the watch.
     pub outcome: Outcome,
-    /// Probability that this use was chosen among those of its window, that the stop was not taken
-    /// for something else, and that the policy armed it at all, in (0, 1].
+    /// Probability, in (0, 1], that the use was chosen among the window's uses, that the stop
+    /// was not taken for another purpose, and that the policy armed the watchpoint at all.
     pub p_arm: f64,
-    /// Probability that the policy let it live until [`Watch::ended_ns`], in (0, 1].
+    /// Probability, in (0, 1], that the policy let the watchpoint live until [`Watch::ended_ns`].
     pub p_survive: f64,
-    /// Threads of the process in which it was armed.
+    /// Threads of the process with the watchpoint armed.
     pub threads_armed: u32,
-    /// Threads of the process that were alive.
+    /// Live threads of the process.
     pub threads_alive: u32,
 }
 
@@ -587,12 +590,12 @@ pub enum Outcome {
         touch: Touch,
         /// CPU time of the process between use and reuse, our own traps and stops taken off.
         distance_ns: u64,
-        /// Accesses of the thread in that time, the reuse included: by its hardware counters, or by
-        /// the registers of the loop that touched, to some percent. `None` where neither counts,
-        /// and between threads.
+        /// Accesses of the thread in `distance_ns`, the reuse included: by the
+        /// thread's hardware counters, or by the registers of the touching loop,
+        /// to some percent. `None` if neither counts, and between threads.
         accesses: Option<u64>,
     },
-    /// The policy gave its register to a newer sample (right-censored).
+    /// The policy gave the register to a newer sample (right-censored).
     Replaced,
     /// Still armed when the trace ended (right-censored).
     StillArmed,
@@ -602,37 +605,37 @@ pub enum Outcome {
     Gone,
 }
 
-/// What was seen, filtered, lost and refused. See [`Ledger::imbalance`] for what must hold.
+/// Events seen, filtered, lost and refused. See [`Ledger::imbalance`] for the equations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Events that the eBPF programs saw.
+    /// Events seen by the eBPF programs.
     pub seen: u64,
-    /// … of which not of a target, or in kernel mode, or otherwise out of scope.
+    /// … outside of the targets, in kernel mode, or otherwise out of scope.
     pub filtered: u64,
-    /// … of which written to the ring.
+    /// … written to the ring.
     pub submitted: u64,
-    /// Records that user space read.
+    /// Records read by user space.
     pub received: u64,
-    /// Losses by cause; each cause is one counter in the kernel or in user space.
+    /// Losses by cause; each cause is a counter in the kernel or in user space.
     pub lost: Vec<(String, u64)>,
-    /// Events that were filtered, by cause (a breakdown of [`Ledger::filtered`]).
+    /// Events filtered, by cause (a breakdown of [`Ledger::filtered`]).
     pub filtered_by: Vec<(String, u64)>,
     /// Watchpoints armed.
     pub armed: u64,
-    /// … whose location was reused.
+    /// … with a reuse of the location.
     pub trapped: u64,
     /// … withdrawn before (replaced, still armed, process gone).
     pub censored: u64,
     /// … refused by the kernel.
     pub refused: u64,
-    /// Uses that no scan could reach, by reason.
+    /// Uses not reached by any scan, by reason.
     pub unreachable: Vec<(String, u64)>,
     /// Stops asked for, made, and not made by cause.
     pub stops: Vec<(String, u64)>,
 }
 
 impl Profile {
-    /// What was seen and lost; `None` where the trace was cut short before that was written.
+    /// The ledger; `None` if the trace was cut short before the ledger was written.
     pub fn known_ledger(&self) -> Option<&Ledger> {
         (!self.partial || self.ledger != Ledger::default()).then_some(&self.ledger)
     }
@@ -641,12 +644,12 @@ impl Profile {
 impl Ledger {
     /// Sum of all losses.
     pub fn lost_total(&self) -> u64 {
-        // Saturating, as below: a damaged profile may hold any number.
+        // Saturating, as below: a damaged profile may have arbitrary numbers.
         self.lost.iter().fold(0, |sum, (_, n)| u64::saturating_add(sum, *n))
     }
 
-    /// The first equation that does not hold, in words, or `None` when the books balance:
-    /// seen = filtered + submitted + lost, submitted = received, armed = trapped + censored + refused.
+    /// The first violated equation, in words, or `None` if the ledger balances: seen = filtered
+    /// + submitted + lost, submitted = received, armed = trapped + censored + refused.
     pub fn imbalance(&self) -> Option<String> {
         let kernel = self.filtered.saturating_add(self.submitted).saturating_add(self.lost_total());
         if self.seen != kernel {
@@ -671,29 +674,30 @@ impl Ledger {
     }
 }
 
-/// What the measurement cost the targets.
+/// Cost of the measurement to the targets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overhead {
-    /// What the user allowed, percent of the targets' CPU time.
+    /// Cost allowed by the user, percent of the targets' CPU time.
     pub budget_percent: f64,
     /// (stopped time + traps + BPF in the targets' threads) / (targets' CPU time + stopped time), percent.
     pub measured_percent: f64,
-    /// Time that target threads stood still because of us.
+    /// Time of target threads stopped by the tracer.
     pub stop_ns: u64,
     /// Traps × calibrated trap cost.
     pub trap_ns: u64,
     /// BPF run time and clock interrupts in the targets' threads.
     pub bpf_ns: u64,
-    /// Probes of allocation functions, where allocations are followed.
+    /// Probes of allocation functions, if allocations are followed.
     pub heap_ns: Option<u64>,
-    /// What string instructions lost while words were watched, where they are slower then.
+    /// Time lost by string instructions while words were watched,
+    /// on machines where string instructions are then slower.
     pub string_ns: Option<u64>,
     /// Our own CPU time.
     pub controller_ns: u64,
     /// Number of stops.
     pub stops: u64,
-    /// The longest one.
+    /// The longest stop.
     pub longest_stop_ns: u64,
-    /// The limit that the user set (`--max-stop`).
+    /// The limit set by the user (`--max-stop`).
     pub max_stop_ns: u64,
 }

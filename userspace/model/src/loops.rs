@@ -1,39 +1,39 @@
-//! Natural loops of the machine code as windows show them.
+//! Natural loops of the machine code, as shown by windows.
 //!
-//! One [`SeenLoop`] a loop and window; what all windows say of a loop is for analyses to put
-//! together. Not here: how loops are found (`locality-loops`).
+//! One [`SeenLoop`] for each loop and window; analyses combine the
+//! windows of a loop. Not here: how loops are found (`locality-loops`).
 
 use super::{AccessKind, SampleId, StackId};
 
-/// What the instructions of a loop need at least by the timing model, in cycles of all of them.
+/// Lower bound of a loop's time by the timing model, in cycles of all instructions.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopNeeds {
-    /// With all lines in the first-level cache and all branches foreseen.
+    /// Cycles with all lines in the first-level cache and all branches foreseen.
     pub cycles: f64,
-    /// Of dependences alone: units, and instructions in a cycle, as many as one likes.
+    /// Cycles by dependences alone: with unlimited units and instructions per cycle.
     pub chain_cycles: f64,
     /// Of the busiest unit alone.
     pub unit_cycles: f64,
-    /// That unit: `width`, `loads`, `stores`, `int_units`, `fp_units` or `divider`.
+    /// The busiest unit: `width`, `loads`, `stores`, `int_units`, `fp_units` or `divider`.
     pub unit: String,
-    /// Branches that the predictor did not foresee.
+    /// Branches mispredicted by the model.
     pub mispredicted: u64,
-    /// Lines that they touch as the first in the window.
+    /// Lines touched first in the window by the loop.
     pub new_lines: u64,
-    /// With all these lines in memory.
+    /// Cycles with all new lines in memory.
     pub distant_cycles: f64,
 }
 
-/// A loop as one window shows it, without the loops inside it.
+/// A loop as shown by a single window, without inner loops.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SeenLoop {
     /// The sample at whose stop the window was taken.
     pub sample: SampleId,
     /// Address of the first instruction of the header.
     pub header: u64,
-    /// Lowest and highest address of an instruction of the loop in its own function.
+    /// Lowest and highest address of an instruction of the loop in the loop's own function.
     pub span: (u64, u64),
-    /// Header of the loop around it, which may be in a calling function.
+    /// Header of the enclosing loop, possibly in a calling function.
     pub around: Option<u64>,
     /// Calling context of the header.
     pub stack: StackId,
@@ -43,27 +43,27 @@ pub struct SeenLoop {
     pub instructions: u64,
     /// Accesses made.
     pub accesses: u64,
-    /// Times that the header was reached.
+    /// Executions of the header.
     pub iterations: u64,
-    /// Runs that the window shows from entry to exit, and the median of their iterations.
+    /// Runs shown from entry to exit by the window.
     pub runs: u64,
-    /// … the median of their iterations, 0 without runs.
+    /// Median iterations of the runs, 0 without runs.
     pub trips: u64,
-    /// Cycles of all these instructions with all lines in the first-level cache; 0 where not known.
+    /// Cycles of all instructions with all lines in the first-level cache; 0 if unknown.
     pub core_cycles: f64,
-    /// What limits them then (`fp_add_chain`, …), where that is known.
+    /// The limit of `core_cycles` (`fp_add_chain`, …), if known.
     pub bound_by: Option<String>,
-    /// Cycles without that limit; 0 where not known.
+    /// Cycles without the limit `bound_by`; 0 if unknown.
     pub unbound_cycles: f64,
-    /// What they need at least; `None` where that was not asked of this window.
+    /// Lower bound of the cycles; `None` if not asked of the window.
     pub needs: Option<LoopNeeds>,
-    /// Whether the window starts in this loop, so that the sample's CPU time is the loop's.
+    /// Whether the window starts in the loop, so the sample's CPU time is the loop's.
     pub is_first: bool,
-    /// Access instructions, those with the most lines first.
+    /// Access instructions, the most lines first.
     pub by_access: Vec<LoopAccess>,
 }
 
-/// What one window shows of an access instruction of a loop.
+/// An access instruction of a loop, as shown by a single window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LoopAccess {
     /// Address of the instruction.
@@ -76,36 +76,36 @@ pub struct LoopAccess {
     pub bytes: u32,
     /// Executions.
     pub executions: u64,
-    /// Lines of 64 bytes that the instruction touched first in the window.
+    /// Lines of 64 bytes touched first in the window by the instruction.
     pub lines: u64,
-    /// Pages of 4 KiB that the instruction touched first in the window.
+    /// Pages of 4 KiB touched first in the window by the instruction.
     pub pages: u64,
-    /// Sets of a cache with 64 and of one with 1,024 sets that these lines fall on.
+    /// Sets hit by `lines`, in a cache with 64 sets and in a cache with 1,024 sets.
     pub sets: [u64; 2],
-    /// The most frequent step from one execution to the next in one run of the loop, in bytes.
+    /// The most frequent step from one execution to the next in a run of the loop, in bytes.
     pub stride: Option<i64>,
-    /// How often that step occurs.
+    /// Occurrences of the step `stride`.
     pub stride_count: u64,
     /// Steps seen.
     pub steps: u64,
-    /// The most frequent step from the first execution of one run to that of the next, in bytes.
+    /// The most frequent step between the first executions of successive runs, in bytes.
     pub outer_stride: Option<i64>,
-    /// What the address is made of.
+    /// Source of the address.
     pub dependence: Dependence,
     /// First address in the window.
     pub address: u64,
-    /// Least and greatest value; only of integers, and only where values may be recorded.
+    /// Least and greatest value; only of integers, and only if values may be recorded.
     pub values: Option<(i64, i64)>,
 }
 
-/// What an address is made of.
+/// Source of an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dependence {
-    /// Of nothing that the loop loads.
+    /// No value loaded by the loop.
     #[default]
     None,
-    /// Of a value that another load of the loop brought.
+    /// A value loaded by another instruction of the loop.
     Indexed,
-    /// Of a value that the same instruction loaded before.
+    /// A value loaded before by the same instruction.
     Chased,
 }

@@ -4,9 +4,9 @@
 //! relate events of two profiles. Program files with equal build ids become a single file, whatever their
 //! paths; so do equal call stacks, groups and data objects.
 //!
-//! Sources of error: a word that two segments of a run touch has no reuse across their border. Files without
-//! a build id are identified by path. Machines may differ: the merge has the caches of the first, and a
-//! notice names the others.
+//! Sources of error: a word touched by two segments of a run has no reuse across
+//! their border. Files without a build id are identified by path. Machines may
+//! differ: the merge has the caches of the first, and a notice names the others.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -17,8 +17,8 @@ use super::{
     Stack, StackId, ThreadId, Touch, Use, UseId, Watch, WatchId,
 };
 
-/// Process ids end below this (`PID_MAX_LIMIT` of the kernel); a multiple of it tells apart equal ids of
-/// several profiles.
+/// Upper limit of process ids (`PID_MAX_LIMIT` of the kernel); a
+/// multiple of the limit separates equal ids of several profiles.
 const PIDS: u32 = 1 << 22;
 
 /// Upper limit of profiles in a merge.
@@ -433,7 +433,7 @@ fn scale(run: &mut Run, overhead: &mut Overhead, share: f64) {
 /// Most characters of joined descriptions.
 const WORDS: usize = 200;
 
-/// Adds a description that is new, while room is left.
+/// Adds a new description, while room is left.
 fn join(words: &mut String, more: &str) {
     let is_new = !words.split("; ").any(|known| known == more);
     if is_new && !more.is_empty() && words.len() + more.len() < WORDS {
@@ -472,7 +472,7 @@ fn add_ledger(into: &mut Ledger, more: Ledger) {
     add_causes(&mut into.stops, more.stops);
 }
 
-/// `cpu_ns`: of the targets so far, and in what is added.
+/// `cpu_ns`: of the targets so far, and of the added profile.
 fn add_overhead(into: &mut Overhead, more: &Overhead, cpu_ns: (u64, u64)) {
     let weights = [cpu_ns.0 + into.stop_ns, cpu_ns.1 + more.stop_ns].map(|weight| weight as f64);
     let sum = weights[0] + weights[1];

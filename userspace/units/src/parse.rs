@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-/// What was typed contradicts itself, as the parser of options could not tell: exit status 2, as
-/// for what it can.
+/// Contradictory input that the parser of options could not
+/// reject: exit status 2, as for input that the parser rejects.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongUse(pub String);
@@ -84,7 +84,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is no size up to 4G: write bytes, or 32K, 1M"))
 }
 
-/// The same, but not nothing.
+/// Parses a size above 0.
 pub fn size_above_0(text: &str) -> Result<u64, String> {
     match size(text)? {
         0 => Err("a size must be above 0: write 1, 16 or 1K".to_owned()),

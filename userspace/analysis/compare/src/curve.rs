@@ -1,8 +1,8 @@
 //! Miss-ratio curves and the difference between two.
 //!
-//! A curve is points; between them the ratio is taken to fall evenly with the logarithm of the
-//! size, below the first and beyond the last it stays (beyond the last size that was computed only
-//! cold misses are left).
+//! A curve is points; between points the ratio is taken to fall evenly with the
+//! logarithm of the size, before the first and beyond the last point the ratio
+//! is constant (beyond the last computed size, only cold misses are left).
 
 use locality_mrc::distances::Distances;
 
@@ -18,15 +18,15 @@ pub struct Curve {
 pub struct Difference {
     /// Mean of |a − b| over `sizes` sizes.
     pub mean: f64,
-    /// Largest of them, and at how many bytes.
+    /// Largest difference, and size of the cache in bytes.
     pub worst: (f64, u64),
     /// Sizes compared: 1, 2, 4 … granules.
     pub sizes: usize,
 }
 
 impl Curve {
-    /// From (bytes, ratio) in any order. `None` unless there are points, all of them finite sizes
-    /// of a byte or more, and ratios from 0 to 1.
+    /// From (bytes, ratio) in any order. `None` without points, or with a size
+    /// that is not finite or below a byte, or with a ratio outside of 0 to 1.
     pub fn new(mut points: Vec<(f64, f64)>) -> Option<Self> {
         let sound =
             |&(bytes, ratio): &(f64, f64)| bytes >= 1.0 && bytes.is_finite() && (0.0..=1.0).contains(&ratio);
@@ -37,7 +37,8 @@ impl Curve {
         Some(Self { points })
     }
 
-    /// Of stack distances in granules of that many bytes, at 1, 2, 4 … granules. `None` without touches.
+    /// Of stack distances in granules of `granule_bytes`,
+    /// at 1, 2, 4 … granules. `None` without touches.
     pub fn of(stack: &Distances, granule_bytes: u64) -> Option<Self> {
         let points = stack.miss_ratio_curve();
         let bytes =
@@ -45,7 +46,7 @@ impl Curve {
         if stack.touches() > 0.0 { Self::new(points.into_iter().map(bytes).collect()) } else { None }
     }
 
-    /// Miss ratio of a cache of that many bytes.
+    /// Miss ratio of a cache of the given size.
     pub fn at(&self, bytes: f64) -> f64 {
         let next = self.points.partition_point(|point| point.0 < bytes);
         let before = next.checked_sub(1).and_then(|i| self.points.get(i));
@@ -69,8 +70,8 @@ impl Curve {
     }
 }
 
-/// Compares two curves at 1, 2, 4 … granules: from the smallest size that both have to the largest
-/// that either has.
+/// Compares two curves at 1, 2, 4 … granules: from the
+/// smallest size in both to the largest size in either.
 pub fn difference(a: &Curve, b: &Curve, granule_bytes: u64) -> Option<Difference> {
     let (first, last) = (a.first().max(b.first()), a.last().max(b.last()));
     let sizes = (0..64).filter_map(|bit| granule_bytes.checked_mul(1 << bit));

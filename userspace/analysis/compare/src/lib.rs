@@ -8,14 +8,14 @@
 //! | Slong | eq. 1 over the bins from 4K up, renormalised | this project |
 //! | miss-ratio error | mean of \|difference\| over cache sizes 1, 2, 4 … granules, up to the larger footprint | this project |
 //!
-//! B and B̂ are shares of all reuses; cold touches have no bin and show in the miss ratios alone.
-//! Histograms of unlike bins are compared on the bins that both can tell apart: an edge inside a
-//! bar of either is dropped. S of 1 says that the shares agree, not that the same reuses are in
-//! them.
+//! B and B̂ are shares of all reuses; cold touches have no bin and show in
+//! the miss ratios alone. Histograms of unlike bins are compared on the bins
+//! that both can distinguish: an edge inside a bar of either is dropped. S of
+//! 1 says that the shares agree, not that the same reuses are in the bins.
 //!
-//! Sources of error: S changes with its bins (a histogram with a coarse first bin looks better than
-//! it is; the dropped edges are reported); the mean over sizes weighs every doubling of the cache
-//! alike.
+//! Sources of error: S changes with the bins (a histogram with a coarse
+//! first bin looks better than the truth; the dropped edges are reported);
+//! the mean over sizes weighs every doubling of the cache alike.
 
 use locality_mrc::distances::{Bar, Distances};
 
@@ -23,7 +23,7 @@ pub mod curve;
 pub mod print;
 pub mod reports;
 
-/// First edge of RDX's bins; everything below it is one bin.
+/// First edge of RDX's bins; all shorter distances are one bin.
 pub const RDX_FIRST: u64 = 4 << 10;
 /// Start of RDX's last bin.
 const RDX_LAST: u64 = 1 << 30;
@@ -37,9 +37,9 @@ pub struct Similarity {
     pub s_hat: f64,
     /// S over log2 bins from 0.
     pub s_log2: f64,
-    /// S over RDX's bins from 4K up, renormalised; `None` if neither has reuses there.
+    /// S over RDX's bins from 4K up, renormalised; `None` if both lack reuses from 4K up.
     pub s_long: Option<f64>,
-    /// Edges of the log2 bins that were dropped because a bar of either histogram crosses them.
+    /// Edges of the log2 bins dropped because a bar of either histogram crosses the edge.
     pub dropped_edges: usize,
 }
 
@@ -56,7 +56,7 @@ pub fn of(a: &Distances, b: &Distances) -> Option<Similarity> {
     let rdx: Vec<u64> = log2.iter().copied().filter(|edge| (RDX_FIRST..=RDX_LAST).contains(edge)).collect();
     let (log2_told, rdx_told) = (told(&log2), told(&rdx));
     let rdx_bins = (fractions(a, &rdx_told), fractions(b, &rdx_told));
-    // Without the edge at 4K the first bin above it is the first long one.
+    // Without the edge at 4K, the first bin above 4K is the first long one.
     let long = |bins: &[f64]| bins.get(1..).unwrap_or_default().to_vec();
     Some(Similarity {
         s: equation_1(&rdx_bins.0, &rdx_bins.1),
@@ -74,7 +74,8 @@ pub fn equation_1(a: &[f64], b: &[f64]) -> f64 {
     (1.0 - differences / 2.0).clamp(0.0, 1.0)
 }
 
-/// RDX eq. 2: eq. 1 over averages of adjacent bins. With a single bin there are none, and all agree.
+/// RDX eq. 2: eq. 1 over averages of adjacent bins. A
+/// single bin has no averages, and all histograms agree.
 pub fn equation_2(a: &[f64], b: &[f64]) -> f64 {
     let averages =
         |bins: &[f64]| -> Vec<f64> { bins.windows(2).map(|pair| pair.iter().sum::<f64>() / 2.0).collect() };

@@ -7,7 +7,7 @@ use locality_report::schema::comparison::{
 use super::Similarity;
 use super::reports::{Comparison, Part, Row};
 
-/// The comparison as text, with a line on what the numbers are. Lines end in newlines.
+/// The comparison as text, with a line to explain the numbers. Lines end in newlines.
 pub fn text(comparison: &Comparison, a: &str, b: &str) -> String {
     let mut page = format!("A: {a}\nB: {b}\n\n");
     page += &format!("{:<18} {:>7} {:>7} {:>7} {:>7}\n", "", "S", "Ŝ", "Slog2", "Slong");

@@ -1,9 +1,9 @@
 //! Two reports (`locality_report::schema`), granule by granule.
 //!
-//! Reads only what is compared: granularities, their histograms, units and miss-ratio curves. A
-//! report is input from outside: whatever is wrong with it becomes one sentence. Curves that a
-//! report lacks follow from its stack distances and cold fraction; at powers of two, where curves
-//! are compared, that is exact, because bins end there.
+//! Reads only the compared parts: granularities, their histograms, units and miss-ratio
+//! curves. A report is input from outside: a defect becomes one sentence. Curves
+//! missing in a report follow from the report's stack distances and cold fraction; at
+//! powers of two, the compared sizes, the result is exact, because bins end there.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -13,16 +13,16 @@ use locality_report::schema::{self, SCHEMA, SCHEMA_1, Unreadable};
 use super::curve::{self, Curve, Difference};
 use super::{Similarity, of};
 
-/// Fractions may miss a sum of 1 by rounding, not by more than this.
+/// Fractions may miss a sum of 1 by rounding, at most by this tolerance.
 const SUM_TOLERANCE: f64 = 0.01;
 
-/// What is compared of a report.
+/// Compared parts of a report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     grains: BTreeMap<u64, Grain>,
 }
 
-/// One granularity.
+/// A granularity.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Grain {
     time: Option<Histogram>,
@@ -36,17 +36,17 @@ struct Histogram {
     distances: Distances,
 }
 
-/// Why there is nothing to compare. Each is the end of a sentence that begins with the file's name, but for
-/// [`Unfit::Granules`] and [`Unfit::Nothing`], which speak of both.
+/// Reasons against a comparison. Each is the end of a sentence that begins with the file's
+/// name, but for [`Unfit::Granules`] and [`Unfit::Nothing`], which concern both files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
-    /// No report, or of another schema, with its own name for it.
+    /// No report, or a report of another schema, with the schema's name.
     Schema(Option<String>),
-    /// The report itself says why it is empty, or has no reuses.
+    /// The report is empty, with the report's own reason, or has no reuses.
     Empty(Option<String>),
     /// A part violates the schema: place and fault.
     Damaged(String, String),
-    /// No granularity in common: those of A and of B.
+    /// No common granularity: granularities of A and of B.
     Granules(Vec<u64>, Vec<u64>),
     /// Granularities in common, but no comparable histogram or curve: the reasons.
     Nothing(Vec<String>),
@@ -88,15 +88,15 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// A part of the comparison, or why it is missing.
+/// A part of the comparison, or the reason for its absence.
 pub type Part<T> = Result<T, String>;
 
-/// Two reports at one granularity.
+/// Two reports at equal granularity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Bytes of a granule.
     pub bytes: u64,
-    /// Time distances, and their unit.
+    /// Time distances with unit.
     pub time: Part<(Similarity, String)>,
     /// Stack distances.
     pub stack: Part<(Similarity, String)>,
@@ -107,14 +107,14 @@ pub struct Row {
 /// Two reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// By granularity, ascending, with something comparable.
+    /// By granularity, ascending, if comparable.
     pub rows: Vec<Row>,
-    /// Granularities of one report only.
+    /// Granularities in one report only.
     pub unmatched: Vec<u64>,
 }
 
 impl Unfit {
-    /// Why bytes are no report; `None` for bytes that are no JSON.
+    /// Why bytes are no report; `None` for bytes without JSON.
     pub fn of(unreadable: Unreadable) -> Result<Self, serde_json::Error> {
         match unreadable {
             Unreadable::NotJson(error) => Err(error),
@@ -124,10 +124,10 @@ impl Unfit {
     }
 }
 
-/// What is compared of a report.
+/// The compared parts of a report.
 ///
 /// # Errors
-/// No reuses, or a part that is not as the schema has it.
+/// No reuses, or a part that does not match the schema.
 pub fn read(report: &schema::Report) -> Result<Report, Unfit> {
     if let Some(why) = &report.empty {
         return Err(Unfit::Empty(Some(why.clone())));
@@ -201,7 +201,7 @@ fn curve_of(stack: &Histogram, cold_fraction: f64, bytes: u64) -> Option<Curve> 
 /// Compares two reports.
 ///
 /// # Errors
-/// No common granularity, or nothing comparable at the common ones.
+/// No common granularity, or no comparable part at the common ones.
 pub fn compare(a: &Report, b: &Report) -> Result<Comparison, Unfit> {
     let list = |report: &Report| report.grains.keys().copied().collect::<Vec<u64>>();
     let mut rows = Vec::new();

@@ -1,8 +1,8 @@
 //! Allocation of the few debug registers, with the probability of each decision.
 //!
-//! A pure state machine: offers and endings in, decisions out. It is a package of its own, because
-//! tests of the estimators need the chance of each observation. It makes no system call and reads
-//! no clock; chance comes from a seeded generator, so a recorded sequence of calls replays exactly.
+//! A pure state machine: offers and endings in, decisions out. The package is separate, because
+//! tests of the estimators need the chance of each observation. There are no system calls and no
+//! clock; chance comes from a seeded generator, so a recorded sequence of calls replays exactly.
 //!
 //! Slots are logical. A watch that moves from the quick slot into the reservoir keeps its debug
 //! register; nothing is re-armed. Invariant: watches granted ≤ slots owned, always.
@@ -11,13 +11,13 @@
 //! replaced with probability 1/k; several slots are visited in random order until one yields. The
 //! quick slot is described in [`Policy::QuickReservoir`].
 //!
-//! Probabilities are exact and conditional on the history: at each decision the chance of what
-//! happened is computed from the state before it. Their product over a watch's decisions is
-//! therefore a valid divisor for Horvitz–Thompson weights (its inverse has expectation 1 at each
-//! step), as long as the moment a location is touched again does not depend on our choices.
+//! Probabilities are exact and conditional on the history: each decision's chance is computed
+//! from the state before the decision. The product over a watch's decisions is therefore a
+//! valid divisor for Horvitz–Thompson weights (the inverse has expectation 1 at each step),
+//! as long as the moment a location is touched again does not depend on our choices.
 //!
-//! Limits: the caller must report traps (`ended`) before it offers the next sample, else a dead
-//! watch competes.
+//! Limits: the caller must report traps (`ended`) before the
+//! offer of the next sample, else a dead watch competes.
 
 use std::fmt;
 use std::str::FromStr;

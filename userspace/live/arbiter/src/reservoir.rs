@@ -1,7 +1,8 @@
-//! Slots that form a reservoir: every candidate since a slot was last free has the same chance to be in it.
+//! Slots that form a reservoir: every candidate since a slot
+//! was last free has the same chance to be in the slot.
 //!
-//! Not here: which samples are candidates (the policy's business), and any limit on slots except
-//! the one passed in.
+//! Not here: the choice of candidates among samples (the policy's
+//! business), and any limit on slots except the one passed in.
 
 use super::{Held, WatchKey};
 
@@ -21,7 +22,7 @@ pub(super) enum Contest {
     Lost,
 }
 
-/// The taken slots. Free ones need no memory: a slot's counter restarts when it is taken.
+/// The taken slots. Free slots need no memory: a slot's counter restarts when the slot is taken.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reservoir {
     taken: Vec<Slot>,
@@ -63,9 +64,9 @@ impl Reservoir {
         1.0 - self.yields().iter().map(|p| 1.0 - p).product::<f64>()
     }
 
-    /// One candidate competes for `slots` slots. RDX §IV.A: a free slot takes it at once; else the
-    /// slots are visited in random order and each yields with probability 1/k until one does. Every
-    /// k moves on, whatever happened.
+    /// A candidate competes for `slots` slots. RDX §IV.A: a free slot takes the
+    /// candidate at once; else the slots are visited in random order and each yields
+    /// with probability 1/k until one does. Every k moves on, whatever happened.
     pub fn compete(&mut self, candidate: Held, slots: usize, random: &mut fastrand::Rng) -> Contest {
         let yields = self.yields();
         for slot in &mut self.taken {
@@ -90,14 +91,14 @@ impl Reservoir {
         }
     }
 
-    /// Each slot's probability to yield to the next candidate, which is itself the (k + 1)-th.
+    /// Each slot's probability to yield to the next candidate, the (k + 1)-th.
     fn yields(&self) -> Vec<f64> {
         self.taken.iter().map(|slot| 1.0 / (slot.candidates + 1) as f64).collect()
     }
 }
 
-/// Probability that slot `index` is the one that yields, when the slots are asked in uniformly
-/// random order until one does and slot j yields with probability `yields[j]`.
+/// Probability that slot `index` yields, if the slots are asked in uniformly
+/// random order until one yields and slot j yields with probability `yields[j]`.
 ///
 /// Random order is the order of independent uniform arrival times, so with u the arrival of slot i:
 /// P = y_i · ∫₀¹ ∏_{j≠i} (1 − u·y_j) du. The product is a polynomial in u, integrated term by term.

@@ -1,6 +1,6 @@
-//! How often a comparison raises a false alarm: profiles are cut into random halves, which differ by chance
-//! alone, and the halves are compared. And how often a change is found: two long profiles are cut into as
-//! many random parts, which are compared one by one.
+//! How often a comparison raises a false alarm: profiles are cut into random halves,
+//! which differ by chance alone, and the halves are compared. And how often a change is
+//! found: two long profiles are cut into equally many random parts, compared one by one.
 //!
 //! `cargo run --release -p locality-diff --example halves -- CUTS FILE…`
 //! `cargo run --release -p locality-diff --example halves -- parts N BASE NEW`

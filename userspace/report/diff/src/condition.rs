@@ -1,8 +1,9 @@
 //! `--fail-on 'misses:LLC > +10 %'`: a threshold of one quantity of the whole run.
 //!
-//! `+10 %` and `+5/1000` are thresholds of the difference, in percent of the base or in the quantity's unit;
-//! `20/1000` and `2 B` without a sign are thresholds of the new side. A condition fails where the bound that
-//! is nearer to no change exceeds the threshold, and is inconclusive where only the other bound does.
+//! `+10 %` and `+5/1000` are thresholds of the difference, in percent of the base
+//! or in the quantity's unit; `20/1000` and `2 B` without a sign are thresholds
+//! of the new side. A condition fails if the bound nearer to no change exceeds
+//! the threshold, and is inconclusive if only the other bound does.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use locality_units::parse;
 use crate::interval::{Difference, Value};
 use crate::quantity::Quantity;
 
-/// What a bound is compared with.
+/// Operand of the comparison with a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Threshold {
     /// A share of the base.
@@ -32,7 +33,7 @@ pub struct Condition {
     typed: String,
 }
 
-/// What became of a condition.
+/// Outcome of a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Met {
     /// The bound nearer to no change exceeds the threshold.

@@ -2,10 +2,10 @@
 
 use locality_report::schema::{Report, diff::Environment, run::Mode};
 
-/// Lengths of traces that differ by more than this factor are said.
+/// Factor of trace lengths above which the difference is reported.
 const LENGTHS: f64 = 2.0;
 
-/// What differs between two sides. Of several profiles of a side, values that differ stand beside each other.
+/// Differences between two sides. Different values of a side's profiles stand beside each other.
 pub fn differences(base: &[Report], new: &[Report]) -> Vec<Environment> {
     let mut found = Vec::new();
     let mut compare = |what: &str, of: &dyn Fn(&Report) -> String| {

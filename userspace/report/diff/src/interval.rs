@@ -1,23 +1,24 @@
 //! Intervals of differences, and how sure each is.
 //!
-//! The interval of each side comes from draws of whole samples (`locality_estimate::reuse`). Both sides are
-//! traced, and so drawn, independently: the variance of the difference is the sum of both. The limits of a
-//! difference θ₁ − θ₂ are recovered from those of the sides, lopsided as these are (MOVER: Zou & Donner 2008,
-//! Statistics in Medicine 27, eq. 2): lower = d − √((θ₁ − l₁)² + (u₂ − θ₂)²), upper = d + √((u₁ − θ₁)² +
-//! (θ₂ − l₂)²). Where both sides are drawn anew and set against each other pair by pair, the interval is the
-//! same but for chance (`tests::limits_are_those_of_resampling_both_sides`).
+//! The interval of each side comes from draws of whole samples
+//! (`locality_estimate::reuse`). Both sides are traced, and so drawn, independently: the
+//! variance of the difference is the sum of both. The limits of a difference θ₁ − θ₂ are
+//! recovered from the limits of the sides, lopsided as these are (MOVER: Zou & Donner 2008,
+//! Statistics in Medicine 27, eq. 2): lower = d − √((θ₁ − l₁)² + (u₂ − θ₂)²), upper = d +
+//! √((u₁ − θ₁)² + (θ₂ − l₂)²). An interval from new draws of both sides, compared pair by
+//! pair, differs only by chance (`tests::limits_are_those_of_resampling_both_sides`).
 //!
 //! Sources of error: limits of products take both factors as independent; p-values take the error as normal
 //! on the side towards no change.
 
 /// Two-sided 95 % of the normal distribution.
 pub const Z: f64 = 1.959_964;
-/// Two-sided 90 %: what two one-sided tests at 5 % compare.
+/// Two-sided 90 %: the level of two one-sided tests at 5 %.
 const Z90: f64 = 1.644_854;
-/// Permitted share of false ones among the rows called changed.
+/// Permitted share of false discoveries among the rows called changed.
 pub const FALSE_DISCOVERIES: f64 = 0.05;
 
-/// A value with the limits of its 95 % interval.
+/// A value with the limits of the 95 % interval.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Value {
     /// Best guess.
@@ -31,7 +32,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// A number that is counted.
+    /// A counted number.
     pub fn exact(value: f64) -> Self {
         Self { value, low: value, high: value, n: None }
     }
@@ -42,7 +43,7 @@ impl Value {
         Self { value: self.value * factor, low: self.low * factor, high: self.high * factor, n: self.n }
     }
 
-    /// The product of two values that do not depend on each other.
+    /// The product of two independent values.
     #[must_use]
     pub fn product(self, other: Self) -> Self {
         let value = self.value * other.value;
@@ -55,7 +56,7 @@ impl Value {
         }
     }
 
-    /// The sum of two values that do not depend on each other.
+    /// The sum of two independent values.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let value = self.value + other.value;
@@ -67,9 +68,10 @@ impl Value {
         }
     }
 
-    /// The mean of one side's profiles. Their intervals do not hold what differs from run to run, so the
-    /// variance between runs is added, as far as it exceeds the variance within them (a random-effects mean:
-    /// DerSimonian & Laird 1986, unweighted), with Student's quantile at Satterthwaite's degrees of freedom.
+    /// The mean of one side's profiles. The intervals of profiles lack the variation
+    /// from run to run, so the variance between runs is added, as far as the variance
+    /// within runs is exceeded (a random-effects mean: DerSimonian & Laird 1986,
+    /// unweighted), with Student's quantile at Satterthwaite's degrees of freedom.
     pub fn mean(values: &[Self]) -> Option<Self> {
         let k = values.len() as f64;
         let (first, rest) = values.split_first()?;
@@ -102,7 +104,7 @@ fn student(free: f64) -> f64 {
         return one;
     }
     if free < 3.0 {
-        // Linear in 1/freedom between the tabulated ones.
+        // Linear in 1/freedom between the tabulated values.
         let (a, b, from, to) = if free < 2.0 { (1.0, 2.0, one, two) } else { (2.0, 3.0, two, three) };
         let part = (1.0 / a - 1.0 / free) / (1.0 / a - 1.0 / b);
         return from + part * (to - from);
@@ -138,7 +140,7 @@ impl Difference {
         (self.high - self.low) / 2.0
     }
 
-    /// Chance of this difference, or a larger one, without a change.
+    /// Chance of an equal or larger difference without a change.
     pub fn p_value(&self) -> f64 {
         let towards = if self.value > 0.0 { self.value - self.low } else { self.high - self.value };
         if self.value == 0.0 {
@@ -147,8 +149,8 @@ impl Difference {
         if towards <= 0.0 { 0.0 } else { 2.0 * above(Z * self.value.abs() / towards) }
     }
 
-    /// Whether two one-sided tests at 5 % find the change smaller than a margin: the 90 % interval lies
-    /// within it.
+    /// Whether two one-sided tests at 5 % find the change smaller
+    /// than a margin: the 90 % interval lies within the margin.
     pub fn is_within(&self, margin: f64) -> bool {
         let low = self.value - (self.value - self.low) * Z90 / Z;
         let high = self.value + (self.high - self.value) * Z90 / Z;
@@ -167,8 +169,8 @@ fn above(z: f64) -> f64 {
     (density * poly).clamp(0.0, 0.5)
 }
 
-/// Which of several hypotheses are rejected, with so large a share of false ones among these at most
-/// (Benjamini & Hochberg 1995, JRSS B 57(1), procedure 1).
+/// Rejected hypotheses, with at most the given share of false
+/// rejections (Benjamini & Hochberg 1995, JRSS B 57(1), procedure 1).
 pub fn discoveries(p_values: &[f64], share: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     let p = |at: &usize| p_values.get(*at).copied().unwrap_or(1.0);

@@ -1,14 +1,15 @@
-//! What changed between two sides of one or more profiles each: typed values in and out.
+//! Changes between two sides of one or more profiles each: typed values in and out.
 //!
-//! `side` reads quantities from reports, `interval` has the statistics, `matching` says which part is which,
-//! `condition` and `environment` what they are called, `print` the formats.
+//! `side` reads quantities from reports, `interval` has the statistics, `matching`
+//! pairs the parts, `condition` and `environment` have the names, `print` the formats.
 //!
-//! A row is *improved* or *regressed* where its difference is certain: among rows that are called so, one in
-//! twenty may be false (Benjamini & Hochberg; rows of the whole run and rows of parts are two families). A
-//! difference that two one-sided tests find within the margin is *unchanged*. All else is *inconclusive*.
+//! A row is *improved* or *regressed* if the difference is certain: among the rows
+//! called changed, one in twenty may be false (Benjamini & Hochberg; rows of the
+//! whole run and rows of parts are two families). A difference found within the
+//! margin by two one-sided tests is *unchanged*. Other rows are *inconclusive*.
 //!
-//! Sources of error: those of the intervals. With one profile a side, differences between runs are
-//! unknown, and the comparison says so.
+//! Sources of error: errors of the intervals. With one profile a side,
+//! differences between runs are unknown, and a notice of the comparison says so.
 //!
 //! Not here: files, exit status.
 
@@ -34,7 +35,7 @@ use matching::Rename;
 use quantity::{Part, Quantity};
 use side::Side;
 
-/// Parts with a smaller share of their quantity on both sides have no row.
+/// Parts with a smaller share of the quantity on both sides have no row.
 const MATTERS: f64 = 0.01;
 /// Rows of parts, and of parts of one side only.
 const ROWS: usize = 100;
@@ -45,9 +46,9 @@ const POWER: f64 = 0.841_621;
 /// One side.
 #[derive(Debug, Clone, Default)]
 pub struct Input {
-    /// Names of its files.
+    /// Names of the side's files.
     pub files: Vec<String>,
-    /// Their reports with all rows.
+    /// Reports of the files with all rows.
     pub reports: Vec<Report>,
 }
 
@@ -56,7 +57,7 @@ pub struct Input {
 pub struct Options {
     /// Conditions of a regression.
     pub fail_on: Vec<Condition>,
-    /// Texts of the base that are replaced.
+    /// Texts of the base to replace.
     pub renames: Vec<Rename>,
     /// A change of a smaller share of the base is none to speak of.
     pub margin: f64,
@@ -65,10 +66,10 @@ pub struct Options {
 /// Why there is no comparison, in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// A condition speaks of a quantity that a side lacks.
+    /// A condition with a quantity missing on a side.
     #[error("--fail-on '{condition}': {} lack {quantity}; there is {known}", if *is_base { "the profiles of the base" } else { "the new profiles" })]
     Unknown {
-        /// As it was typed.
+        /// The condition as typed.
         condition: String,
         /// The quantity.
         quantity: String,
@@ -77,7 +78,7 @@ pub enum Unfit {
         /// The side without it.
         is_base: bool,
     },
-    /// Nothing is known of both sides.
+    /// The sides have no common quantity.
     #[error(
         "the two sides have no quantity in common: a comparison needs miss ratios, which traces without windows or without a rate \
          of accesses have not (see `report --trust`)"
@@ -156,12 +157,12 @@ pub fn compare(base: &Input, new: &Input, options: &Options) -> Result<Diff, Unf
     Ok(diff)
 }
 
-/// Misses at a cache of the machine: what decides where no condition is given.
+/// Misses at a cache of the machine: the rows that decide if no condition is given.
 fn is_gate(quantity: &str) -> bool {
     quantity.starts_with("misses:L")
 }
 
-/// A row that is not judged yet.
+/// A row without a verdict yet.
 struct Pending {
     part: Option<Part>,
     quantity: Quantity,
@@ -256,7 +257,7 @@ fn parts(base: &[Side], new: &[Side], run: &[Pending]) -> (Vec<Pending>, Vec<Lon
                         lone = Some((share, row, is_base));
                     }
                 }
-                // A part without a quantity on one side has 0 of it there.
+                // A part without a quantity on one side counts as 0.
                 (one, other) => {
                     let (base, new) = (one.unwrap_or_default(), other.unwrap_or_default());
                     pending.push(Pending { part: Some(part.clone()), quantity, base, new });
@@ -296,7 +297,8 @@ fn judged(pending: Vec<Pending>, margin: f64, length: f64) -> Vec<Row> {
             (false, true) => Verdict::Improved,
             (false, false) => Verdict::Inconclusive,
         };
-        // As likely to be seen as not where the change is half of the interval.
+        // A change of half the interval is seen in half of the
+        // cases; `POWER` raises the chance to four fifths.
         let least = difference.half() * (Z + POWER) / Z;
         let seen = (least > 0.0).then(|| Seen {
             least: least.into(),
@@ -323,7 +325,7 @@ fn judged(pending: Vec<Pending>, margin: f64, length: f64) -> Vec<Row> {
     pending.into_iter().zip(differences).zip(p_values.into_iter().zip(certain)).map(row).collect()
 }
 
-/// Certain rows come first, the largest changes before others.
+/// Certain rows come first, in descending order of change.
 fn weight(row: &Row) -> f64 {
     let certain = matches!(row.verdict, Verdict::Improved | Verdict::Regressed);
     let change = row.difference.value.real().unwrap_or(0.0).abs();
@@ -353,7 +355,7 @@ fn notices(base: &Input, new: &Input) -> Vec<String> {
 /// How large a change would be seen.
 fn power(diff: &Diff) -> Option<String> {
     let of = |name: &str| diff.rows.iter().find(|row| row.part.is_none() && row.quantity == name);
-    // A share of next to nothing carries no information.
+    // A share near 0 carries no information.
     let has_base = |row: &&Row| row.base.real().is_some_and(|base| base >= 1.0) && row.seen.is_some();
     let row = ["misses:LLC", "misses:L2", "misses:L1"].into_iter().filter_map(of).find(has_base)?;
     let seen = row.seen.as_ref()?;

@@ -1,8 +1,7 @@
-//! Correspondence of parts between base and new side: renamed texts, lines moved within their
-//! function.
+//! Correspondence of parts between base and new side: renamed texts, lines moved within a function.
 //!
-//! A line of one side only is taken as the moved line of the same rank among those of its function,
-//! if both sides have equally many. Other lines stay apart.
+//! A line of one side only is taken as the moved line of the same rank in the
+//! function, if both sides have equally many such lines. Other lines stay apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -46,7 +45,7 @@ pub fn rename(side: Side, renames: &[Rename]) -> Side {
     moved(side, &|part| part.renamed(&text, &|at| at.line))
 }
 
-/// Moves lines of a base to where the new side has them.
+/// Moves lines of a base to their place on the new side.
 pub fn follow(base: Side, new: &Side) -> Side {
     let lines = |side: &Side| -> BTreeMap<(String, String), BTreeSet<u32>> {
         let mut lines: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();

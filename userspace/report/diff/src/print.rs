@@ -1,7 +1,7 @@
 //! A comparison as text, a page of HTML, Markdown, JUnit's XML, SARIF and annotations of GitHub.
 //!
-//! JSON is the value itself (`locality_report::json::page`). All rows of the whole run are printed;
-//! of parts the certain ones, then the largest, [`PARTS`] in all.
+//! JSON is the value itself (`locality_report::json::page`). All rows of the whole
+//! run are printed; of parts the certain rows, then the largest, [`PARTS`] in all.
 
 mod html;
 mod junit;
@@ -23,7 +23,7 @@ pub use sarif::sarif;
 const PARTS: usize = 15;
 const LONE: usize = 5;
 
-/// What a verdict is called.
+/// Name of a verdict.
 pub fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Improved => "improved",
@@ -57,7 +57,7 @@ fn whole(diff: &Diff) -> impl Iterator<Item = &Row> {
     diff.rows.iter().filter(|row| row.part.is_none())
 }
 
-/// Rows of parts that are printed.
+/// Printed rows of parts.
 fn parts(diff: &Diff) -> Vec<(&Part, &Row)> {
     let rows = diff.rows.iter().filter_map(|row| Some((row.part.as_ref()?, row)));
     rows.take(PARTS).collect()
@@ -251,7 +251,7 @@ pub fn markdown(diff: &Diff) -> String {
     page
 }
 
-/// Rows that say something in a review: regressed ones of the whole run, then of parts with a line of source.
+/// Rows for a review: regressed rows of the whole run, then of parts with a line of source.
 fn regressions(diff: &Diff) -> impl Iterator<Item = &Row> {
     diff.rows.iter().filter(|row| row.verdict == Verdict::Regressed)
 }

@@ -34,7 +34,7 @@ impl Quantity {
         }
     }
 
-    /// Order of the rows of a run: what decides comes first.
+    /// Order of the rows of a run: the deciding rows first.
     pub fn rank(&self) -> u8 {
         match self {
             Self::Misses(level) if level.starts_with('L') => 0,
@@ -46,7 +46,7 @@ impl Quantity {
         }
     }
 
-    /// Unit of its numbers.
+    /// Unit of the numbers.
     pub fn unit(&self) -> &'static str {
         match self {
             Self::Misses(_) => "per 1,000 accesses",
@@ -56,7 +56,7 @@ impl Quantity {
         }
     }
 
-    /// A change of so much is none to speak of, however small the base.
+    /// A change below this size does not count, however small the base.
     pub fn least(&self) -> f64 {
         match self {
             Self::Misses(_) => 1.0,
@@ -80,7 +80,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// A line of source; one that is not known has line 0.
+/// A line of source; an unknown line is 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct At {
     /// Source file.
@@ -118,16 +118,16 @@ impl At {
 pub enum Part {
     /// A data object by name and type.
     Object(String, String),
-    /// A function by name and file: loads of its own lines.
+    /// A function by name and file: loads by the function's lines.
     Function(At),
-    /// A line of code: its loads.
+    /// A line of code: loads by the line.
     Line(At),
     /// A pair of use and reuse.
     Pair(At, At),
 }
 
 impl Part {
-    /// Its kind.
+    /// Kind of the part.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Object(..) => "object",
@@ -146,7 +146,7 @@ impl Part {
         }
     }
 
-    /// Its line of source, if it has one.
+    /// Line of source of the part, if any.
     pub fn at(&self) -> Option<&At> {
         match self {
             Self::Object(..) => None,
@@ -154,7 +154,7 @@ impl Part {
         }
     }
 
-    /// All lines of source in it.
+    /// All lines of source in the part.
     pub fn places(&self) -> Vec<&At> {
         match self {
             Self::Object(..) | Self::Function(_) => Vec::new(),
@@ -163,7 +163,7 @@ impl Part {
         }
     }
 
-    /// The same part with other texts and lines.
+    /// The part with other texts and lines.
     #[must_use]
     pub fn renamed(&self, text: &dyn Fn(&str) -> String, line: &dyn Fn(&At) -> u32) -> Self {
         let moved = |at: &At| At { file: text(&at.file), function: text(&at.function), line: line(at) };

@@ -1,9 +1,9 @@
-//! From a report to the quantities that are compared, for the whole run and for its parts.
+//! From a report to the compared quantities, for the whole run and for parts of the run.
 //!
-//! An access is a touch of a line of 64 bytes, as in the report's verdict. Misses of an object are its share
-//! of all misses times those of the run; misses of a line of code are its share of the lines loaded times
-//! those of the run. A miss ratio of a live report has the interval from sampling alone
-//! (`ci95_sampling`): the conversion of distances errs alike on both sides.
+//! An access is a touch of a line of 64 bytes, as in the report's verdict. Misses of an object
+//! are its share of all misses times the run's misses; misses of a line of code are the share
+//! of the lines loaded times the run's misses. A miss ratio of a live report has the interval
+//! from sampling alone (`ci95_sampling`): the conversion of distances errs alike on both sides.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use locality_report::schema::{
 use crate::interval::Value;
 use crate::quantity::{At, Part, Quantity};
 
-/// Sizes that each report has, whatever the machine.
+/// Sizes in each report, whatever the machine.
 const FIXED: [(u64, &str); 3] = [(32 << 10, "32K"), (1 << 20, "1M"), (32 << 20, "32M")];
-/// What rounding leaves of 0.
+/// Remainder of 0 after rounding.
 const ROUNDING: f64 = 1e-9;
 /// Bytes of a line.
 const LINE: f64 = 64.0;
@@ -28,12 +28,12 @@ const LINE: f64 = 64.0;
 /// The quantities of a part, or of the whole run.
 pub type Values = BTreeMap<Quantity, Value>;
 
-/// Compared quantities of one report.
+/// Compared quantities of a report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Side {
     /// Of the whole run.
     pub run: Values,
-    /// Of its parts.
+    /// Quantities of parts.
     pub parts: BTreeMap<Part, Values>,
 }
 
@@ -170,7 +170,7 @@ impl Levels {
     }
 }
 
-/// The last level has one name here.
+/// The single name of the last level in a comparison.
 fn common_name(level: &str) -> &str {
     if level == "LL" { "LLC" } else { level }
 }
@@ -183,9 +183,9 @@ fn ratio(point: &Point) -> Option<Value> {
     value(point.ratio, point.ci95_sampling.or(point.ci95))
 }
 
-/// A number with its interval; without an interval it is counted.
+/// A number with an interval; without an interval the number is counted.
 fn value(of: Number, ci95: Option<Interval>) -> Option<Value> {
-    // Sums that cancel leave a trace of themselves.
+    // Sums of cancelling terms leave a remainder.
     let value = of.finite().map(|value| if value.abs() < ROUNDING { 0.0 } else { value })?;
     let Some([low, high]) = ci95 else { return Some(Value::exact(value)) };
     let (low, high) = (low.finite()?, high.finite()?);

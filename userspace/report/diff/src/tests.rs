@@ -78,7 +78,7 @@ fn gates_follow_conditions_else_the_rows_of_the_whole_run() {
     caches.run.host.caches = serde_json::from_value(json!([{ "level": 3, "bytes": 32 << 20 }])).unwrap();
     let sides = [input(vec![caches]), input(vec![report([around(200.0, 2.0), high], &[])])];
     assert!(compare(&sides[0], &sides[1], &options(&["misses:L3 > +10 %"])).unwrap().failed);
-    // The bound that is told is the one that decides.
+    // The reported bound decides.
     let diff = of(low, high, &["misses:LLC > +85 %"]);
     let change = row(&diff, "misses:LLC").difference.clone();
     let exceeds = change.ci95[0].real().unwrap() > diff.conditions[0].threshold.real().unwrap();

@@ -30,7 +30,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// What a report says.
+    /// The header for a report.
     pub fn of(report: &Report) -> Self {
         let (run, cache_use) = (&report.run, report.cache_use.as_ref());
         let mut described = vec!["Replacement: LRU, write-allocate".to_owned()];
@@ -131,7 +131,8 @@ impl<'a> Writer<'a> {
         writeln!(self.to, "fl={file}")?;
         let name = self.name(number);
         writeln!(self.to, "fn={name}")?;
-        // Entries of its own file come first; the costs of a line before the calls from it.
+        // Entries of the function's own file come first; the
+        // costs of a line before the calls from the line.
         let mut rows: Vec<Row<'_>> = lines.iter().map(Row::Line).chain(calls.iter().map(Row::Call)).collect();
         let key = |row: &Row<'_>| match row {
             Row::Line(row) => (row.file != function.file, row.file, row.line, false),
@@ -169,7 +170,7 @@ impl<'a> Writer<'a> {
         let name = self.name(call.callee);
         writeln!(self.to, "cfn={name}")?;
         // Jumps were not counted, and viewers take costs of 0 calls for own costs. The second
-        // number is a line of the called function: its first is not known here.
+        // number is a line of the called function; the function's first line is unknown here.
         writeln!(self.to, "calls={} 0\n{} {}", call.count.max(1), call.line, numbers(&call.costs))
     }
 
@@ -192,7 +193,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Takes the rows from the front that fit.
+/// Takes the fitting rows from the front.
 fn split<'a, T>(rows: &mut &'a [T], fits: impl FnMut(&T) -> bool) -> &'a [T] {
     let (front, rest) = rows.split_at(rows.partition_point(fits));
     *rows = rest;
@@ -205,7 +206,7 @@ fn compressed(number: u32, first: bool, name: &str) -> String {
     if first { format!("({}) {}", number + 1, clean(name)) } else { format!("({})", number + 1) }
 }
 
-/// Costs up to the last that is not 0; at least one.
+/// Costs up to the last other than 0; at least one.
 fn numbers(costs: &[u64]) -> String {
     let used = costs.iter().rposition(|cost| *cost != 0).map_or(1, |last| last + 1);
     let words: Vec<String> = costs.iter().take(used).map(u64::to_string).collect();

@@ -1,14 +1,14 @@
-//! Costs by function, line and call, with names: what the callgrind file is written from and the
-//! report's tables are sums of.
+//! Costs by function, line and call, with names: the source
+//! of the callgrind file and of the report's tables.
 //!
-//! One column an event; the table's maker chooses the events. A function is a symbol; a line of it
-//! may lie in another file, after inlining. Not here: printing.
+//! One column an event; the table's maker chooses the events. A function is a symbol;
+//! a line of the function may lie in another file, after inlining. Not here: printing.
 
 use std::collections::HashMap;
 
 use locality_report::schema::costs::{Call, Costs, Event, Function, Line};
 
-/// Makes a table; rows of the same key are added up.
+/// Makes a table; rows with equal keys are added up.
 #[derive(Debug, Default)]
 pub struct Builder {
     costs: Costs,
@@ -22,7 +22,7 @@ pub struct Builder {
 pub type Place = (u32, u32);
 
 impl Builder {
-    /// An empty table with these columns.
+    /// An empty table with the given columns.
     pub fn new(described: Vec<String>, events: Vec<Event>) -> Self {
         let total = vec![0; events.len()];
         Self { costs: Costs { described, events, total, ..Costs::default() }, ..Self::default() }
@@ -62,7 +62,7 @@ impl Builder {
         }
     }
 
-    /// Adds what was spent below calls.
+    /// Adds costs below calls.
     pub fn call(&mut self, caller: u32, (file, line): Place, callee: u32, count: u64, costs: &[u64]) {
         let rows = &mut self.costs.calls;
         let at = *self.calls.entry((caller, file, line, callee)).or_insert(rows.len());

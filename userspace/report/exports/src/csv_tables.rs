@@ -1,7 +1,7 @@
 //! Tables of a report as comma-separated files (RFC 4180) with a line of names: all rows, without call paths.
 //!
-//! Values are those of the report's JSON, unrounded; what is not known is empty. `_low` and `_high` are the
-//! ends of a 95 % interval.
+//! Values are as in the report's JSON, unrounded; an unknown value
+//! is empty. `_low` and `_high` are the ends of a 95 % interval.
 
 use locality_report::schema::{
     Interval, Number, Report,
@@ -16,7 +16,7 @@ use crate::Unfit;
 /// Files by name.
 ///
 /// # Errors
-/// A table that cannot be written, by a mistake of this module.
+/// A table that cannot be written, by a mistake of the module.
 pub fn of(report: &Report) -> Result<Vec<(String, Vec<u8>)>, Unfit> {
     let tables = [
         ("pairs.csv", pairs(report)),
@@ -61,7 +61,7 @@ fn interval(of: Option<Interval>) -> [String; 2] {
     of.map_or_else(Default::default, |ends| ends.map(number))
 }
 
-/// Function, file and line of a path's place, else of its innermost frame.
+/// Function, file and line of a path's place, or else of the innermost frame.
 fn place(path: &Path) -> [String; 3] {
     if let Some(Place { function, file, line, .. }) = &path.place {
         return [known(function.as_ref()), known(file.as_ref()), known(*line)];
@@ -102,7 +102,7 @@ fn pairs(report: &Report) -> Vec<Vec<String>> {
     rows
 }
 
-/// Names of the levels that have misses, those of the last level once.
+/// Names of the levels with misses, only one name for the last level.
 fn levels(report: &Report) -> Vec<String> {
     let summary = report.objects_summary.as_ref();
     let levels = summary.map_or(&[][..], |summary| &summary.levels);

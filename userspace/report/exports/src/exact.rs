@@ -1,8 +1,8 @@
 //! Call paths of an exact report: reuses that miss a cache, by pair of call paths.
 //!
-//! An exact report keeps the heaviest pairs of call paths of each pair of places. A reuse is far here where
-//! it misses a fully associative cache of [`FAR_BYTES`]. What has no call path of its own stands at the
-//! place of the pair.
+//! An exact report keeps the heaviest pairs of call paths of each pair of places.
+//! A far reuse is here a miss of a fully associative cache of [`FAR_BYTES`].
+//! Reuses without an own call path stand at the place of the pair.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use locality_report::schema::{
 use crate::table::{Builder, Frame, Labels, Table};
 use crate::{End, Metric};
 
-/// Size of the cache that far reuses miss, among those of `pairs[].misses`.
+/// Cache size that far reuses miss, one of the keys of `pairs[].misses`.
 pub const FAR_BYTES: &str = "32768";
 
 /// All call paths.

@@ -1,8 +1,8 @@
 //! JSON of Firefox's profiler: samples of CPU time by thread, and reuses as intervals from use to reuse.
 //!
-//! Only reuses that a watchpoint saw have times; those within a window are too short for a time axis. A
-//! sample weighs the CPU time that it stands for in milliseconds, and all together weigh `run.cpu_s`. Frames
-//! are labels, "function file:line", because symbols are in the profile already.
+//! Only reuses seen by a watchpoint have times; reuses within a window are too short for a
+//! time axis. The weight of a sample is its CPU time in milliseconds, with `run.cpu_s` as the
+//! sum. Frames are labels, "function file:line", because symbols are in the profile already.
 
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -111,7 +111,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A thread missing in the profile becomes its first one.
+    /// A thread missing in the profile becomes the first thread.
     fn thread(&self, id: ThreadId) -> Option<ThreadHandle> {
         self.threads.get(id.0 as usize).or(self.threads.first()).copied()
     }

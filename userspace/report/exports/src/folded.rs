@@ -1,8 +1,8 @@
 //! Folded call paths, a line each: frames from the outermost inwards, separated by `;`, then the weight.
 //!
-//! The format is that of stackcollapse-perf.pl, which flamegraph.pl, inferno and speedscope read. A space
-//! ends the path there, so the last space of a line stands before the weight; `;` and line breaks within
-//! names are replaced.
+//! The format is the one of stackcollapse-perf.pl, read by flamegraph.pl,
+//! inferno and speedscope. The path ends at a space, so the last space of a line
+//! stands before the weight; `;` and line breaks within names are replaced.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Profiles in the formats of other programs: values in, bytes out.
 //!
-//! `table` has call paths with their costs, `live` and `exact` make the table, and each format has
-//! a module. Formats with several metrics contain all of them, the chosen one first or selected.
+//! `table` has call paths with costs, `live` and `exact` make the table, and each format has a
+//! module. Formats with several metrics contain all metrics, the chosen one first or selected.
 //!
 //! Not here: files, and the choice of a profile (`locality-bpf`).
 
@@ -40,14 +40,14 @@ pub enum Format {
     Csv,
 }
 
-/// What call paths are weighed by.
+/// Weight of call paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Metric {
     /// Far reuses, in a million reuses.
     Far,
     /// Lines loaded into a level of cache.
     Misses(String),
-    /// Bytes loaded into a level of cache that were not used until their eviction.
+    /// Bytes loaded into a level of cache and not used before the eviction.
     Wasted(String),
     /// Memory accesses.
     Accesses,
@@ -85,17 +85,17 @@ impl fmt::Display for Metric {
     }
 }
 
-/// Which call path stands for a pair of use and reuse.
+/// The end of a pair of use and reuse that gives the call path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum End {
-    /// That of the use.
+    /// Call path of the use.
     Use,
     /// Place of the reuse, after a cache has lost the data.
     #[default]
     Reuse,
 }
 
-/// What is exported, and how.
+/// Content and form of the export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The format.
@@ -109,21 +109,21 @@ pub struct Options {
 /// An export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exported {
-    /// One file.
+    /// A single file.
     File(Vec<u8>),
     /// Files of a folder, by name.
     Folder(Vec<(String, Vec<u8>)>),
 }
 
-/// Why a profile cannot be exported so, in a sentence.
+/// Why a profile cannot be exported in the form asked for, in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unfit(pub String);
 
-/// Exports a live profile. `report` is its report with all rows.
+/// Exports a live profile. `report` is the profile's report with all rows.
 ///
 /// # Errors
-/// A metric that the profile lacks.
+/// A metric missing in the profile.
 pub fn live(
     profile: &Profile,
     findings: &Findings,
@@ -144,10 +144,10 @@ pub fn live(
     }))
 }
 
-/// Exports an exact report as it is stored.
+/// Exports a stored exact report.
 ///
 /// # Errors
-/// What only a live trace has, or a simulation of caches.
+/// A format or metric for live traces only, or a missing simulation of caches.
 pub fn exact(report: &Report, options: &Options) -> Result<Exported, Unfit> {
     match options.to {
         Format::Csv => return csv_tables::of(report).map(Exported::Folder),

@@ -1,8 +1,8 @@
-//! Call paths of a live profile with all its metrics.
+//! Call paths of a live profile with all metrics.
 //!
-//! Totals are those of the report (locality-report/2): `cpu` is `run.cpu_s`, `accesses` is that times
-//! `windows.accesses_per_ns`, `far` is the sum of the weights of far pairs in millionths, `misses` and
-//! `wasted` are `lines_loaded` and `spatial_loss_bytes` of the levels of `cache_use`.
+//! Totals are as in the report (locality-report/2): `cpu` is `run.cpu_s`, `accesses` is `run.cpu_s`
+//! times `windows.accesses_per_ns`, `far` is the sum of the weights of far pairs in millionths,
+//! `misses` and `wasted` are `lines_loaded` and `spatial_loss_bytes` of the levels of `cache_use`.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,7 @@ pub fn table(profile: &Profile, findings: &Findings, end: End) -> Table {
     paths.builder.finish()
 }
 
-/// A frame of a profile as exports have it.
+/// A frame of a profile in the form for exports.
 pub fn frame(profile: &Profile, id: FrameId) -> Frame {
     let Some(frame) = profile.frames.get(id.0 as usize) else { return Frame::default() };
     let module = frame.module.and_then(|module| profile.modules.get(module.0 as usize));

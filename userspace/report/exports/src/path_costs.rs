@@ -1,7 +1,7 @@
-//! Call paths of a live profile as a Callgrind file: own costs by line, inclusive ones by call.
+//! Call paths of a live profile as a Callgrind file: own costs by line, inclusive costs by call.
 //!
-//! Samples do not count calls, so each call stands once. Functions that the compiler inlined are functions of
-//! their own. A call that occurs several times in one path (recursion) has the path's cost once.
+//! Samples do not count calls, so each call stands once. Functions inlined by the compiler are
+//! functions of their own. A call repeated in a path (recursion) has the path's cost once.
 
 use locality_report::schema::{Report, costs::Event};
 

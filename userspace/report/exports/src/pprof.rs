@@ -1,8 +1,9 @@
 //! `profile.proto` of pprof, gzipped: <https://github.com/google/pprof/blob/main/proto/profile.proto>.
 //!
-//! Written without a compiler of protocol buffers: eight messages of integers and strings. Each call path is
-//! a sample with all metrics; `object`, `thread` and the place at the other end of a reuse are labels. Frames
-//! that the compiler inlined are lines of one location, innermost first, as the format has it.
+//! Written without a compiler of protocol buffers: eight messages of integers
+//! and strings. Each call path is a sample with all metrics; `object`, `thread`
+//! and the place at the other end of a reuse are labels. Frames inlined by the
+//! compiler are lines of one location, innermost first, as in the format.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -73,10 +74,11 @@ fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     for (id, module) in (1..).zip(&modules) {
         let mut mapping = Vec::new();
         number(&mut mapping, 1, id);
-        // Addresses are those of the module's file: one range for all of them.
+        // Addresses are file addresses: one range for the whole module.
         number(&mut mapping, 3, u64::MAX);
         number(&mut mapping, 5, strings.number(module));
-        // Functions, files, lines and inlined frames are here: nothing is to be looked up.
+        // Functions, files, lines and inlined frames are
+        // complete: a viewer has no symbols to look up.
         (7..=10).for_each(|field| number(&mut mapping, field, 1));
         bytes(&mut out, 3, &mapping);
     }
@@ -124,7 +126,7 @@ fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     out
 }
 
-/// Places of call paths: a frame with its inlined ones, innermost first.
+/// Places of call paths: a frame with inlined frames, innermost first.
 #[derive(Default)]
 struct Locations {
     all: Vec<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! Call paths with what falls on each, in whole numbers whose sum is the total of the report.
+//! Call paths with costs in whole numbers, with the report's total as the sum.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +8,7 @@ use crate::{Metric, Unfit};
 /// A frame of a call path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The function, or the module and address where no symbol table names one.
+    /// The function, or the module and address without a symbol.
     pub name: String,
     /// Source file; empty if unknown.
     pub file: String,
@@ -18,7 +18,7 @@ pub struct Frame {
     pub module: String,
     /// Address in the module; 0 if unknown.
     pub address: u64,
-    /// Whether the compiler inlined the function into that of the next outer frame.
+    /// Whether the compiler inlined the function into the next outer frame's.
     pub inlined: bool,
 }
 
@@ -44,7 +44,7 @@ type Key = (Vec<u32>, Labels);
 pub struct Column {
     /// The metric.
     pub metric: Metric,
-    /// Its unit, as pprof calls units: `count`, `bytes` or `nanoseconds`.
+    /// Unit, as pprof calls units: `count`, `bytes` or `nanoseconds`.
     pub unit: &'static str,
     /// Sum over all rows.
     pub total: u64,
@@ -76,7 +76,7 @@ impl Table {
     /// The column of a metric; of none, the first column that is not empty.
     ///
     /// # Errors
-    /// A metric that the table lacks or that is 0 everywhere; `lacking` says why.
+    /// A metric missing in the table or 0 in all rows; `lacking` gives the reason.
     pub fn choose(&self, metric: Option<&Metric>, lacking: &str) -> Result<usize, Unfit> {
         let has = |column: &Column| column.total > 0;
         let Some(metric) = metric else {
@@ -104,7 +104,7 @@ impl Table {
         }
     }
 
-    /// Whether a column is the one that a user means: the last level has three names.
+    /// Whether a column is meant by the user's metric: the last level has three names.
     fn is(&self, column: &Column, asked: &Metric) -> bool {
         let levels = self.columns.iter().filter(|column| matches!(column.metric, Metric::Misses(_))).count();
         let same = |own: &str, asked: &str| {
@@ -119,10 +119,10 @@ impl Table {
     }
 }
 
-/// Makes a table; costs of the same call path and labels are added up.
+/// Makes a table; costs with equal call path and labels are added up.
 pub struct Builder<K> {
     table: Table,
-    /// Numbers of frames by whatever tells them apart.
+    /// Numbers of frames by key.
     frames: HashMap<K, u32>,
     rows: HashMap<Key, Vec<f64>>,
     order: Vec<Key>,

@@ -1,4 +1,4 @@
-//! `verdict` and `advice`: how well a program uses its caches, what to change, and what the change brings.
+//! `verdict` and `advice`: how well a program uses its caches, changes to make, and their gain.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,16 @@ use super::{Estimate, place::Place};
 pub struct Verdict {
     /// The grade.
     pub grade: Grade,
-    /// Touches of lines that miss, of a thousand, by cache: `L1`, `L2`, `LLC`, as far as the
-    /// machine has them.
+    /// Misses per 1,000 touches of lines, by cache: `L1`,
+    /// `L2`, `LLC`, as far as the machine has them.
     pub per_mille: BTreeMap<String, Estimate>,
     /// The interval reaches beyond the grade, but at least four fifths of the draws lie in it and none in the
     /// opposite grade.
     pub probably: bool,
     /// The verdict in words.
     pub sentence: String,
-    /// Share of the CPU time that waits for data beyond the first-level cache; absent where no loop tells.
+    /// Share of the CPU time that waits for data beyond the
+    /// first-level cache; absent if unknown for all loops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_share: Option<Estimate>,
 }
@@ -33,7 +34,7 @@ pub struct Verdict {
 pub enum Grade {
     /// Hardly any access leaves the near caches.
     Good,
-    /// Between the others.
+    /// Between good and poor.
     Fair,
     /// Many accesses go to memory.
     Poor,
@@ -47,39 +48,40 @@ pub enum Grade {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Advice {
-    /// What the advice rests on, one sentence each.
+    /// Reasons for the advice, one sentence each.
     pub evidence: Vec<String>,
-    /// Field of the object; absent where there is none.
+    /// Field of the object; absent without a field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// What the change brings.
+    /// Gain by the change.
     pub gain: Gain,
-    /// What stands against the change or has to be checked first, one sentence each.
+    /// Obstacles to the change and checks to make first, one sentence each.
     pub in_the_way: Vec<String>,
     /// `interchange`, `tile`, `fuse`, `split`, `soa`, `reorder`, `pad`, `sharing`, `prefetch`, `batch`,
     /// `huge_pages`, `shrink`, `keep_buffer`, `accumulators`, `vectorise`, `branch` or `parallelise`.
     pub kind: String,
     /// Samples in the loop.
     pub n: u64,
-    /// Name of the data object; absent where it is not known.
+    /// Name of the data object; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// The other place of two, of loops to fuse for instance; absent where there is one place.
+    /// The second of two places, for instance of loops to fuse; absent if the advice has one place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other: Option<Place>,
     /// The advice as an imperative sentence.
     pub title: String,
-    /// Where to make the change: the loop, in the user's own code where the call path has some.
+    /// Place of the change: the loop, in the user's own code if the call path has some.
     #[serde(rename = "where")]
     pub place: Place,
 }
 
-/// What a change brings.
+/// Gain by a change.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Gain {
-    /// Share of all line loads at each cache that the change saves; absent where no cache is concerned.
+    /// Share of all line loads at each cache that the
+    /// change saves; absent if no cache is concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<BTreeMap<String, Estimate>>,
     /// Time of the whole program now, divided by its time after the change.

@@ -1,7 +1,7 @@
-//! `cache_use`: lines of cache by the code that loads them, and what of them is used.
+//! `cache_use`: lines of cache by the code that loads them, and their bytes used.
 //!
-//! Numbers are estimates in a live report and counts in an exact one. An estimate has its interval
-//! beside it: that of `share` in `ci95`, any other in a field that ends in `_ci95`.
+//! Numbers are estimates in a live report and counts in an exact one. The interval of an estimate
+//! is in a field beside it: `ci95` for `share`, a name that ends in `_ci95` for other fields.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,32 +18,33 @@ use super::{
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CacheUse {
-    /// Exact: what `access_cost` counts a whole access as.
+    /// Exact: units of `access_cost` for a whole access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost_unit: Option<u64>,
-    /// Whether own costs, and those below outermost functions, sum to the whole; live also those of objects.
+    /// Whether own costs, and costs below outermost functions,
+    /// sum to the whole; live also costs of objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balanced: Option<bool>,
     /// Functions below which lines are loaded.
     pub by_function: Vec<FunctionLoss>,
     /// Lines of code that load lines of cache.
     pub by_loading_line: Vec<LoadingLine>,
-    /// Data objects whose lines are loaded; `null` where nobody looked for objects.
+    /// Data objects whose lines are loaded; `null` if objects were not searched.
     pub by_object: Option<Vec<ObjectLoss>>,
-    /// Exact: the tool whose counting was asked for, `callgrind`; else `null`.
+    /// Exact: `callgrind` if its counting was asked for, else `null`.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub compatible: Option<Option<String>>,
-    /// Exact, in what `-o` stores: costs of every line and call, for `report FILE --format callgrind`.
+    /// Exact, as stored by `-o`: costs of every line
+    /// and call, for `report FILE --format callgrind`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
     /// Exact: sums by event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<BTreeMap<String, u64>>,
-    /// Exact: the cache of instructions, whose lines are in the rows of `L1`; `null` where none was
-    /// simulated.
+    /// Exact: the instruction cache, with its lines in the rows of `L1`; `null` if not simulated.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub instruction_cache: Option<Option<CacheShape>>,
-    /// Live: first touches that a damaged file gives no possible weight.
+    /// Live: first touches without a possible weight, in a damaged file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u64>,
     /// Levels, the smallest first.
@@ -56,7 +57,7 @@ pub struct CacheUse {
     pub prefetch: Option<String>,
     /// Rows beyond 100 of each table and level.
     pub rows_left_out: u64,
-    /// Exact: functions whose costs went to their callers (`--skip-function`).
+    /// Exact: functions with costs charged to the callers (`--skip-function`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_functions: Option<Vec<String>>,
     /// Exact: hierarchies of caches side by side.
@@ -65,7 +66,7 @@ pub struct CacheUse {
     /// Exact: sizes of the back-dating trees.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
-    /// What no known root includes: live below call paths that are cut.
+    /// Losses not included in a known root: live below call paths that are cut.
     pub unknown_caller: UnknownCaller,
 }
 
@@ -87,33 +88,33 @@ pub struct CacheShape {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LevelUse {
-    /// Live: the sum, over the lines loaded, of the reciprocals of the accesses to each while it was there.
+    /// Live: sum of the reciprocals of the access counts of the lines loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `access_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost_ci95: Option<Interval>,
     /// Capacity.
     pub bytes: u64,
     /// Bytes of the lines loaded.
     pub bytes_loaded: Number,
-    /// Its name: `L1`, `L2`, `LL`.
+    /// `L1`, `L2` or `LL`.
     pub level: String,
     /// Bytes of a line.
     pub line: Number,
     /// Lines loaded, on a miss or by a prefetcher.
     pub lines_loaded: Number,
-    /// Live: its interval.
+    /// Live: interval of `lines_loaded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines_loaded_ci95: Option<Interval>,
     /// `spatial_loss_bytes` of `bytes_loaded`.
     pub lost_share: Number,
-    /// Live: its interval.
+    /// Live: interval of `lost_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_share_ci95: Option<Interval>,
-    /// Bytes loaded that were not used until their line was evicted.
+    /// Bytes loaded but not used before the eviction of the line.
     pub spatial_loss_bytes: Number,
-    /// Live: its interval.
+    /// Live: interval of `spatial_loss_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spatial_loss_bytes_ci95: Option<Interval>,
     /// Exact: associativity.
@@ -121,26 +122,26 @@ pub struct LevelUse {
     pub ways: Option<u64>,
 }
 
-/// A line of code that loads lines of cache. Of an exact run, what it loads and what it only stores are two
-/// rows, and the dynamic linker is one row, `[dynamic linker]`.
+/// A line of code that loads lines of cache. In an exact report, loads and mere stores
+/// of a line are two rows, and the dynamic linker is one row, `[dynamic linker]`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadingLine {
     /// `load` or `store`; `null` of the dynamic linker.
     pub access: Option<String>,
-    /// Live: the sum, over the lines loaded, of the reciprocals of the accesses to each while it was there.
+    /// Live: sum of the reciprocals of the access counts of the lines loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `access_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost_ci95: Option<Interval>,
-    /// Accesses to a line while it was there, their harmonic mean: `lines_loaded` ÷ `access_cost`.
+    /// Accesses to a line from load to eviction, harmonic mean: `lines_loaded` ÷ `access_cost`.
     pub access_count: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `access_count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_count_ci95: Option<Interval>,
-    /// The heaviest call path to it, without the line itself, innermost first.
+    /// The heaviest call path to the line of code, without the line, innermost first.
     pub callers: Vec<Arc<Caller>>,
     /// Live: interval of `share`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -151,91 +152,91 @@ pub struct LoadingLine {
     /// Live: call paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contexts_total: Option<u64>,
-    /// Live: why outer callers are missing; absent where the path is whole.
+    /// Live: why outer callers are missing; absent for a whole path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function; `null` where it is not known.
+    /// The function; `null` if unknown.
     pub function: Option<String>,
     /// The level.
     pub level: String,
-    /// Line in the file; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
     /// Lines of cache loaded.
     pub lines_loaded: Number,
-    /// Live: its interval.
+    /// Live: interval of `lines_loaded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines_loaded_ci95: Option<Interval>,
-    /// File that the code comes from; `null` where there is none.
+    /// File of the code; `null` without a file.
     pub module: Option<String>,
     /// Live: first touches seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
-    /// Live: the object most of whose bytes are lost there; `null` where none is known.
+    /// Live: the object with most of the bytes lost at the line of code; `null` if unknown.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub object: Option<Option<String>>,
-    /// Live: the objects whose lines it loads.
+    /// Live: the objects in the loaded lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<Vec<LoadedObject>>,
     /// Share of the level's bytes lost.
     pub share: Number,
-    /// Bytes that were not used until their line was evicted.
+    /// Bytes not used before the eviction of the line.
     pub spatial_loss_bytes: Number,
-    /// Live: its interval.
+    /// Live: interval of `spatial_loss_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spatial_loss_bytes_ci95: Option<Interval>,
     /// Share of the lines loaded into the level.
     pub traffic_share: Number,
-    /// Live: its interval.
+    /// Live: interval of `traffic_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_share_ci95: Option<Interval>,
     /// Bytes used of a line, on average.
     pub used_bytes_per_line: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `used_bytes_per_line`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes_per_line_ci95: Option<Interval>,
 }
 
-/// A call path to a line of code, with the numbers of its row.
+/// A call path to a line of code, with the numbers of the row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadingContext {
-    /// The sum, over the lines loaded, of the reciprocals of the accesses to each while it was there.
+    /// Sum of the reciprocals of the access counts of the lines loaded.
     pub access_cost: Number,
-    /// Its interval.
+    /// Interval of `access_cost`.
     pub access_cost_ci95: Interval,
-    /// Accesses to a line while it was there, their harmonic mean.
+    /// Accesses to a line from load to eviction, harmonic mean.
     pub access_count: Number,
-    /// Its interval.
+    /// Interval of `access_count`.
     pub access_count_ci95: Interval,
-    /// The call path, without the line itself, innermost first.
+    /// The call path, without the line of code, innermost first.
     pub callers: Vec<Arc<Caller>>,
     /// Interval of `share`.
     pub ci95: Interval,
-    /// Why outer callers are missing; absent where the path is whole.
+    /// Why outer callers are missing; absent for a whole path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// Lines of cache loaded.
     pub lines_loaded: Number,
-    /// Its interval.
+    /// Interval of `lines_loaded`.
     pub lines_loaded_ci95: Interval,
     /// First touches seen.
     pub n: u64,
     /// Share of the level's bytes lost.
     pub share: Number,
-    /// Bytes that were not used until their line was evicted.
+    /// Bytes not used before the eviction of the line.
     pub spatial_loss_bytes: Number,
-    /// Its interval.
+    /// Interval of `spatial_loss_bytes`.
     pub spatial_loss_bytes_ci95: Interval,
     /// Share of the lines loaded into the level.
     pub traffic_share: Number,
-    /// Its interval.
+    /// Interval of `traffic_share`.
     pub traffic_share_ci95: Interval,
     /// Bytes used of a line, on average.
     pub used_bytes_per_line: Number,
-    /// Its interval.
+    /// Interval of `used_bytes_per_line`.
     pub used_bytes_per_line_ci95: Interval,
 }
 
@@ -244,15 +245,16 @@ pub struct LoadingContext {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LoadedObject {
-    /// Its part; `null` where none is known.
+    /// Part of the object; `null` if unknown.
     pub field: Option<String>,
-    /// Its name.
+    /// Name of the object.
     pub name: Option<String>,
-    /// Share of the bytes that the line of code loses.
+    /// Share of the bytes lost by the line of code.
     pub share: Number,
 }
 
-/// A function. `inclusive` is what is lost below it, `self` by its own lines.
+/// A function. `inclusive` is the loss below the
+/// function, `self` the loss by the function's own lines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -260,20 +262,20 @@ pub struct FunctionLoss {
     /// Live: as in `by_loading_line`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost: Option<Both<Number>>,
-    /// Live: its intervals.
+    /// Live: intervals of `access_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost_ci95: Option<Both<Interval>>,
     /// Live: interval of `share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function. `[unknown caller]` has what is lost below call paths that are cut, which functions
-    /// further out lack.
+    /// The function. `[unknown caller]` has the loss below
+    /// cut call paths, missing in functions further out.
     pub function: Option<String>,
-    /// Bytes lost below it.
+    /// Bytes lost below the function.
     pub inclusive: Number,
-    /// Live: its interval.
+    /// Live: interval of `inclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inclusive_ci95: Option<Interval>,
     /// The level.
@@ -282,41 +284,41 @@ pub struct FunctionLoss {
     pub line: Option<u32>,
     /// Lines of cache loaded.
     pub lines_loaded: Both<Number>,
-    /// Live: its intervals.
+    /// Live: intervals of `lines_loaded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines_loaded_ci95: Option<Both<Interval>>,
-    /// File that the code comes from; `null` where there is none.
+    /// File of the code; `null` without a file.
     pub module: Option<String>,
     /// Live: first touches seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
-    /// Bytes lost by its own lines.
+    /// Bytes lost by the function's own lines.
     #[serde(rename = "self")]
     pub own: Number,
-    /// Live: its interval.
+    /// Live: interval of `self`.
     #[serde(rename = "self_ci95", skip_serializing_if = "Option::is_none")]
     pub own_ci95: Option<Interval>,
     /// `inclusive` of the level's bytes lost.
     pub share: Number,
     /// `inclusive` of the level's bytes loaded.
     pub traffic_share: Number,
-    /// Live: its interval.
+    /// Live: interval of `traffic_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_share_ci95: Option<Interval>,
 }
 
-/// A number below a function, and by its own lines.
+/// A number below a function, and by the function's own lines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Both<T> {
-    /// Below it.
+    /// Below the function.
     pub inclusive: T,
-    /// By its own lines.
+    /// By the function's own lines.
     #[serde(rename = "self")]
     pub own: T,
 }
 
-/// A data object; `[unknown]` has what none is known of.
+/// A data object; `[unknown]` has the loss without a known object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -324,15 +326,15 @@ pub struct ObjectLoss {
     /// Live: as in `by_loading_line`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `access_cost`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_cost_ci95: Option<Interval>,
     /// As in `by_loading_line`.
     pub access_count: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `access_count`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_count_ci95: Option<Interval>,
-    /// Exact: size; `null` where it is not known.
+    /// Exact: size; `null` if unknown.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Option<u64>>,
     /// Live: interval of `share`.
@@ -344,41 +346,41 @@ pub struct ObjectLoss {
     pub level: String,
     /// Lines of cache loaded.
     pub lines_loaded: Number,
-    /// Live: its interval.
+    /// Live: interval of `lines_loaded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lines_loaded_ci95: Option<Interval>,
-    /// Exact: of memory without a file, how often one of this size was mapped or inherited from a parent;
-    /// `null` of others.
+    /// Exact: for memory without a file, mappings of this
+    /// size made or inherited from a parent; else `null`.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub mappings: Option<Option<u64>>,
-    /// Exact: the file of a variable; `null` of others.
+    /// Exact: the file of a variable; else `null`.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub module: Option<Option<String>>,
     /// Live: first touches seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
-    /// Its name.
+    /// Name of the object.
     pub name: String,
     /// Share of the level's bytes lost.
     pub share: Number,
-    /// Bytes that were not used until their line was evicted.
+    /// Bytes not used before the eviction of the line.
     pub spatial_loss_bytes: Number,
-    /// Live: its interval.
+    /// Live: interval of `spatial_loss_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spatial_loss_bytes_ci95: Option<Interval>,
     /// Share of the lines loaded into the level.
     pub traffic_share: Number,
-    /// Live: its interval.
+    /// Live: interval of `traffic_share`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_share_ci95: Option<Interval>,
     /// Bytes used of a line, on average.
     pub used_bytes_per_line: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `used_bytes_per_line`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes_per_line_ci95: Option<Interval>,
 }
 
-/// Sizes of the trees that remember who loaded which line.
+/// Sizes of the trees that remember the loading code of each line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -395,7 +397,7 @@ pub struct Tree {
     pub prunings: u64,
 }
 
-/// What no known root includes, by level.
+/// Losses not included in a known root, by level.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -408,7 +410,7 @@ pub struct UnknownCaller {
     pub events: Option<BTreeMap<String, u64>>,
     /// Bytes lost.
     pub spatial_loss_bytes: BTreeMap<String, Number>,
-    /// Live: their intervals.
+    /// Live: intervals of `spatial_loss_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spatial_loss_bytes_ci95: Option<BTreeMap<String, Interval>>,
 }

@@ -1,4 +1,4 @@
-//! `locality-compare/1`: what `locality-bpf compare A B --format json` prints.
+//! `locality-compare/1`: output of `locality-bpf compare A B --format json`.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ pub struct Comparison {
     pub granularity: BTreeMap<String, GranuleComparison>,
     /// `locality-compare/1`.
     pub schema: String,
-    /// Granularities that only one of the reports has.
+    /// Granularities in only one of the reports.
     pub unmatched_granularity: Vec<u64>,
 }
 
-/// Two reports at one granularity.
+/// Two reports at equal granularity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GranuleComparison {
@@ -35,7 +35,7 @@ pub struct GranuleComparison {
     pub time: Part<Similarity>,
 }
 
-/// A part of the comparison, or why there is none.
+/// A part of the comparison, or the reason for its absence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
@@ -49,11 +49,11 @@ pub enum Part<T> {
     },
 }
 
-/// How alike two histograms are: 1 is equal, 0 has nothing in common.
+/// Similarity of two histograms: 1 for equal ones, 0 for no common part.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Similarity {
-    /// Edges of log2 bins that a bar of either histogram crosses, so that they are dropped.
+    /// Edges of log2 bins dropped because a bar of either histogram crosses the edge.
     pub dropped_edges: u64,
     /// S, RDX eq. 1.
     pub s: Number,
@@ -61,7 +61,7 @@ pub struct Similarity {
     pub s_hat: Number,
     /// S over log2 bins from 0.
     pub s_log2: Number,
-    /// S over distances of 4 K and more; `null` where neither has any.
+    /// S over distances of 4 K and more; `null` if both histograms lack distances in the range.
     pub s_long: Option<Number>,
     /// `accesses`, `cpu_ns` or `granules`.
     pub unit: String,
@@ -75,7 +75,7 @@ pub struct MissRatios {
     pub mean_absolute_error: Number,
     /// Sizes compared.
     pub sizes: u64,
-    /// Where they lie furthest apart.
+    /// The largest difference of the curves.
     pub worst: Worst,
 }
 
@@ -85,6 +85,6 @@ pub struct MissRatios {
 pub struct Worst {
     /// Size of the cache.
     pub bytes: u64,
-    /// The difference of the miss ratios there.
+    /// The difference of the miss ratios at `bytes`.
     pub error: Number,
 }

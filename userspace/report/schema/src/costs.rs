@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Costs {
     /// Costs by call, none twice, ordered by caller, file, line and callee.
     pub calls: Vec<Call>,
-    /// What is simulated, one sentence each.
+    /// Simulated caches and predictors, one sentence each.
     pub described: Vec<String>,
     /// Columns.
     pub events: Vec<Event>,
-    /// Source files; `???` where not known.
+    /// Source files; `???` if unknown.
     pub files: Vec<String>,
     /// Functions.
     pub functions: Vec<Function>,
@@ -37,15 +37,15 @@ pub struct Event {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
-    /// Number of its file among [`Costs::files`].
+    /// Number of the source file among [`Costs::files`].
     pub file: u32,
-    /// The ELF file that it lies in; empty where there is none.
+    /// ELF file of the function; empty without a file.
     pub module: String,
-    /// Its name.
+    /// Name of the function.
     pub name: String,
 }
 
-/// Costs of a line by itself.
+/// Own costs of a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Line {
@@ -59,7 +59,7 @@ pub struct Line {
     pub line: u32,
 }
 
-/// Calls from one line to one function.
+/// Calls from a line to a function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Call {
@@ -67,7 +67,7 @@ pub struct Call {
     pub callee: u32,
     /// Number of the calling function.
     pub caller: u32,
-    /// What was spent below, by event.
+    /// Costs below the call, by event.
     pub costs: Vec<u64>,
     /// Calls.
     pub count: u64,
@@ -77,7 +77,7 @@ pub struct Call {
     pub line: u32,
 }
 
-/// What files and functions are called that are not known.
+/// Name of unknown files and functions.
 pub const UNKNOWN: &str = "???";
 
 impl Costs {

@@ -1,4 +1,4 @@
-//! `locality-diff/1`: what `locality-bpf diff BASE NEW --format json` prints.
+//! `locality-diff/1`: output of `locality-bpf diff BASE NEW --format json`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,20 @@ use super::{Interval, Number, place::Place};
 /// The schema.
 pub const SCHEMA: &str = "locality-diff/1";
 
-/// What changed between two sides.
+/// Changes between two sides.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Diff {
     /// The base side.
     pub base: Side,
-    /// What was asked for by `--fail-on`.
+    /// Conditions of `--fail-on`.
     pub conditions: Vec<Condition>,
     /// Differences of machine, options and programs that a reader must know.
     pub environment: Vec<Environment>,
-    /// Whether there is a regression: a condition of `--fail-on` that is met; without conditions, misses or
-    /// wasted bytes of the whole run at a cache of the machine that regressed. The exit status is 3 then.
+    /// Whether a regression is found: a condition of `--fail-on` that is
+    /// met; without conditions, misses or wasted bytes of the whole run at
+    /// a cache of the machine that regressed. The exit status is 3 then.
     pub failed: bool,
     /// Whether neither a regression nor its absence is certain, of conditions or else of misses at a cache of
     /// the machine; the exit status is 4 then with `--strict`.
@@ -30,11 +31,11 @@ pub struct Diff {
     pub new: Side,
     /// Sentences that a reader must know.
     pub notices: Vec<String>,
-    /// Parts that only the base has, heaviest first.
+    /// Parts in the base only, heaviest first.
     pub only_in_base: Vec<Lone>,
-    /// Parts that only the new side has, heaviest first.
+    /// Parts in the new side only, heaviest first.
     pub only_in_new: Vec<Lone>,
-    /// Rows of the whole run, then of its parts, by what changed most.
+    /// Rows of the whole run, then of parts, the largest change first.
     pub rows: Vec<Row>,
     /// `locality-diff/1`.
     pub schema: String,
@@ -42,16 +43,16 @@ pub struct Diff {
     pub verdict: String,
 }
 
-/// One side.
+/// The base or the new side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Side {
-    /// What ran.
+    /// Command that ran.
     pub command: String,
-    /// Its profiles or reports.
+    /// Profiles or reports of the side.
     pub files: Vec<String>,
-    /// Samples in all; `null` of exact runs.
+    /// Samples in all; `null` for exact runs.
     pub samples: Option<u64>,
     /// Seconds traced in all.
     pub wall_s: Number,
@@ -64,28 +65,29 @@ pub struct Side {
 pub struct Row {
     /// Value of the base.
     pub base: Number,
-    /// Its interval.
+    /// Interval of `base`.
     pub base_ci95: Interval,
     /// New less base.
     pub difference: Change,
     /// Value of the new side.
     pub new: Number,
-    /// Its interval.
+    /// Interval of `new`.
     pub new_ci95: Interval,
-    /// Chance of such a difference where nothing changed.
+    /// Probability of an equal or larger difference without a change.
     pub p_value: Number,
-    /// The part of the run that the row is about; absent of the whole run.
+    /// The part of the run in the row; absent for the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
     /// `misses:LEVEL` and `misses:SIZE` per 1,000 accesses, `memory` and `wasted:LEVEL` in bytes per access,
     /// `footprint` in bytes, `reuses` (of a pair) per 1,000 reuses.
     pub quantity: String,
-    /// How large a change these profiles would show; absent where nothing is known of chance.
+    /// Size of a change that these profiles would show; absent for parts, and if
+    /// nothing is known of chance (an interval of width 0).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seen: Option<Seen>,
-    /// What the numbers are counted in.
+    /// Unit of the numbers.
     pub unit: String,
-    /// What is said of the change.
+    /// Verdict on the change.
     pub verdict: Verdict,
 }
 
@@ -94,7 +96,7 @@ pub struct Row {
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DiffChange"))]
 #[serde(default)]
 pub struct Change {
-    /// Its interval.
+    /// Interval of `value`.
     pub ci95: Interval,
     /// The best guess.
     pub value: Number,
@@ -105,14 +107,14 @@ pub struct Change {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Seen {
-    /// The least change that these profiles would show.
+    /// The least change seen with these profiles.
     pub least: Number,
-    /// Seconds of a trace on each side after which a change as large as the margin would be seen;
-    /// `null` where the base is 0.
+    /// Seconds of a trace on each side to see a change
+    /// as large as the margin; `null` if the base is 0.
     pub seconds_for_margin: Option<Number>,
 }
 
-/// What is said of a change.
+/// Verdict on a change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DiffVerdict"))]
 #[serde(rename_all = "lowercase")]
@@ -123,7 +125,7 @@ pub enum Verdict {
     Regressed,
     /// Certainly within the margin.
     Unchanged,
-    /// None of these is certain.
+    /// None of the three is certain.
     #[default]
     Inconclusive,
 }
@@ -137,21 +139,21 @@ pub struct Part {
     pub kind: String,
     /// For people.
     pub name: String,
-    /// The place in the source of the new side: of a pair that of the reuse; absent of objects.
+    /// Place in the new side's source: for a pair the place of the reuse; absent for objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
 }
 
-/// A part that one side has.
+/// A part found on one side only.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Lone {
     /// The part.
     pub part: Part,
-    /// The quantity of which it has most.
+    /// The heaviest quantity of the part.
     pub quantity: String,
-    /// Its value.
+    /// Value of the quantity.
     pub value: Number,
 }
 
@@ -160,13 +162,14 @@ pub struct Lone {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Condition {
-    /// As it was typed.
+    /// The condition as typed.
     pub condition: String,
     /// Whether the bound that is nearer to no change exceeds the threshold.
     pub failed: bool,
-    /// Whether only the other bound exceeds the threshold.
+    /// Whether only the bound further from no change exceeds the threshold.
     pub inconclusive: bool,
-    /// The threshold in the unit of the quantity: of the difference, or of the new side where it is absolute.
+    /// The threshold in the unit of the quantity: for
+    /// the difference, or if absolute, for the new side.
     pub threshold: Number,
 }
 
@@ -179,6 +182,6 @@ pub struct Environment {
     pub base: String,
     /// On the new side.
     pub new: String,
-    /// What differs.
+    /// The property that differs.
     pub what: String,
 }

@@ -1,4 +1,4 @@
-//! `hot` and `not_reused`: sampled accesses by place, and uses that were not touched again.
+//! `hot` and `not_reused`: sampled accesses by place, and uses not touched again.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,17 +28,17 @@ pub struct HotFunction {
     pub ci95: Interval,
     /// The function.
     pub function: String,
-    /// Share of its samples at loads.
+    /// Share of the function's samples at loads.
     pub loads: Number,
-    /// Its file; `null` where there is none.
+    /// File of the code; `null` without a file.
     pub module: Option<String>,
     /// Samples.
     pub n: u64,
     /// Share of the targets' CPU time.
     pub share: Number,
-    /// Share of its samples at stores.
+    /// Share of the function's samples at stores.
     pub stores: Number,
-    /// Share of its samples at accesses of unknown direction.
+    /// Share of the function's samples at accesses of unknown direction.
     pub unknown: Number,
 }
 
@@ -49,23 +49,24 @@ pub struct HotFunction {
 pub struct HotLine {
     /// Interval of `share`.
     pub ci95: Interval,
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function; `null` where it is not known.
+    /// The function; `null` if unknown.
     pub function: Option<String>,
-    /// Line in the file; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
-    /// Share of its samples at loads.
+    /// Share of the line's samples at loads.
     pub loads: Number,
     /// Samples.
     pub n: u64,
     /// Share of the targets' CPU time.
     pub share: Number,
-    /// Share of its samples at stores.
+    /// Share of the line's samples at stores.
     pub stores: Number,
-    /// Share of its samples at accesses of unknown direction.
+    /// Share of the line's samples at accesses of unknown direction.
     pub unknown: Number,
-    /// The library function called there that made the access; absent where the line made it.
+    /// Library function, called at the line, that made
+    /// the access; absent if the line made the access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
 }
@@ -79,27 +80,27 @@ pub struct NotReused {
     pub by_line: Vec<NotReusedLine>,
     /// Interval of `fraction`.
     pub ci95: Interval,
-    /// Their share of all uses.
+    /// Share of all uses.
     pub fraction: Number,
     /// Uses watched.
     pub n: u64,
 }
 
-/// Uses of a line of code that were not touched again.
+/// Uses of a line of code not touched again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotReusedLine {
-    /// Their share of the line's uses.
+    /// Share of the line's uses.
     pub share_of_line: Estimate,
     /// The line.
     #[serde(rename = "use")]
     pub used: Place,
     /// Watched uses of the line.
     pub watched: u64,
-    /// Their share of all uses.
+    /// Share of all uses.
     pub weight: Number,
-    /// Its interval.
+    /// Interval of `weight`.
     pub weight_ci95: Interval,
     /// Watches of the line that were withdrawn.
     pub withdrawn: u64,

@@ -1,10 +1,10 @@
-//! `ledger`: what was seen, filtered, lost and refused.
+//! `ledger`: samples, stops and watchpoints seen, filtered, lost and refused.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of a live trace. All numbers of a trace that was cut short are `null`.
+/// Counts of a live trace; all `null` after a trace cut short.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -12,24 +12,24 @@ pub struct Ledger {
     /// Whether seen = filtered + submitted + lost, submitted = received and armed = trapped + censored +
     /// refused.
     pub balanced: Option<bool>,
-    /// Samples that belong to no target.
+    /// Samples outside of the targets.
     pub filtered: Option<u64>,
     /// Samples filtered, by reason.
     pub filtered_by: BTreeMap<String, u64>,
-    /// The equation that does not hold; absent where `balanced` is not `false`.
+    /// The violated equation; absent unless `balanced` is `false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imbalance: Option<String>,
     /// Samples lost, by cause.
     pub lost: BTreeMap<String, u64>,
-    /// Records that userspace received.
+    /// Records received by userspace.
     pub received: Option<u64>,
-    /// Samples that the kernel side saw.
+    /// Samples seen by the kernel side.
     pub seen: Option<u64>,
-    /// Stops by what became of them: asked for, made, imposed, ….
+    /// Stops by outcome: asked for, made, imposed, ….
     pub stops: BTreeMap<String, u64>,
-    /// Records that the kernel side submitted.
+    /// Records submitted by the kernel side.
     pub submitted: Option<u64>,
-    /// Uses that could not be known, by reason.
+    /// Unknown uses, by reason.
     pub unreachable: BTreeMap<String, u64>,
     /// Watchpoints.
     pub watch: Watches,
@@ -44,7 +44,7 @@ pub struct Watches {
     pub armed: Option<u64>,
     /// Watchpoints withdrawn before they trapped.
     pub censored: Option<u64>,
-    /// Watchpoints that the kernel refused.
+    /// Watchpoints refused by the kernel.
     pub refused: Option<u64>,
     /// Watchpoints that trapped.
     pub trapped: Option<u64>,

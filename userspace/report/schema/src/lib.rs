@@ -1,14 +1,14 @@
 //! The report for programs as typed values, live and exact: `locality-report/2`, and `/1` of earlier
 //! versions.
 //!
-//! Text, JSON, comparisons and exact runs build and read these values. Fields are added, never changed in
-//! meaning. Three rules hold for all of them:
+//! Text, JSON, comparisons and exact runs build and read these values.
+//! Fields are added, never changed in meaning. Three rules hold:
 //!
-//! - What is not known is absent or `null`, never made up. An `Option` is `null` where its field always
-//!   stands in the report, and is left out where `skip_serializing_if` says so. Two `Option`s: absent in
-//!   some reports, `null` in others.
-//! - Fields stand in the alphabetical order of their keys, which is the order in which they print.
-//! - Whatever is missing in a report reads as its default: reports of earlier versions lack fields.
+//! - An unknown value is absent or `null`, never made up. An `Option` is `null` if
+//!   the field always stands in the report, and is left out if `skip_serializing_if`
+//!   says so. Two `Option`s: absent in some reports, `null` in others.
+//! - Fields stand in the alphabetical order of their keys, the order in print.
+//! - A field missing in a report reads as its default: reports of earlier versions lack fields.
 //!
 //! Pure. Not here: how values are found (`locality_report::json`; of exact runs the package `runner`).
 
@@ -47,35 +47,36 @@ use number::nullable;
 
 /// The schema of a report: call paths are tables.
 pub const SCHEMA: &str = "locality-report/2";
-/// The schema of earlier versions and of reports in memory: each call path has its frames beside it.
+/// The schema of earlier versions and of reports in memory: call paths with frames beside each.
 pub const SCHEMA_1: &str = "locality-report/1";
 
-/// A report. An estimate is an object `{value, ci95, n}`, or a number with an interval beside it: the
-/// interval covers 95 %, `n` is what was seen. Uses of one sample, up to 64 and much alike, count each
-/// in `n`, and intervals take them together.
+/// A report. An estimate is an object `{value, ci95, n}`, or a number with an interval
+/// beside it: the interval covers 95 %, `n` counts observations. Uses of one sample,
+/// up to 64 and much alike, count each in `n`, and intervals take them together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Report {
-    /// Live: what to change, by predicted time saved, five at most. Absent in profiles without loops.
+    /// Live: changes to make, by predicted time saved,
+    /// five at most. Absent in profiles without loops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<Vec<advice::Advice>>,
-    /// Live: why there is no advice, in a sentence; absent where there is some.
+    /// Live: why there is no advice, in a sentence; absent with advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice_none: Option<String>,
-    /// Exact, with `--parallelism`: branches, those mispredicted most first, else those executed most; of
-    /// `parallelism`.
+    /// Exact, with `--parallelism`: branches by mispredictions,
+    /// most first, else by executions; of `parallelism`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branches: Option<Vec<parallelism::Branch>>,
-    /// Which code loads lines of cache of which little is used. Live: absent where no rate of accesses is
-    /// known. Exact: absent where no caches were simulated.
+    /// Code that loads lines of cache and uses little of them. Live: absent if
+    /// no rate of accesses is known. Exact: absent if no caches were simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_use: Option<cache_use::CacheUse>,
     /// Exact: accesses counted in part, or lost; 0 is exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counted_in_part: Option<u64>,
-    /// Why there is no reuse to report, in words; absent where there is. The exit status is 1 then, but for a
-    /// launched command's, whose own it is.
+    /// Why there is no reuse to report, in words; absent with reuse. The exit status
+    /// is then 1, except for a launched command, whose own status is passed on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty: Option<String>,
     /// Frames of call paths, each once; absent in `locality-report/1`.
@@ -84,81 +85,82 @@ pub struct Report {
     /// Exact, with several `--inclusive`: parallelism of each function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<parallelism::Parallelism>>,
-    /// Live: kinds of processes: CPU time, misses, and how much was seen. Absent where the profile does not
-    /// know them.
+    /// Live: kinds of processes: CPU time, misses, and
+    /// coverage by samples. Absent if unknown to the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<groups::Groups>,
     /// Live: sampled accesses by place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot: Option<hot::Hot>,
-    /// Live: time in the kernel; absent where the profile does not know it.
+    /// Live: time in the kernel; absent if unknown to the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_time: Option<loops::KernelTime>,
-    /// Live: what was seen, filtered, lost and refused.
+    /// Live: events seen, filtered, lost and refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<ledger::Ledger>,
     /// Live: loops, heaviest first. Absent in profiles without loops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loops: Option<Vec<loops::Loop>>,
-    /// Exact: what was executed.
+    /// Exact: instructions and accesses executed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<mix::Mix>,
-    /// Live: uses whose watch ended without a reuse.
+    /// Live: uses with a watch that ended without a reuse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_reused: Option<hot::NotReused>,
     /// Sentences that a reader must know, most important first.
     pub notices: Vec<String>,
-    /// Live: data objects, heaviest first: by misses at `objects_summary.ranked_by`, else by accesses. Absent
-    /// where nobody looked for them.
+    /// Live: data objects, heaviest first: by misses at `objects_summary.ranked_by`,
+    /// else by accesses. Absent if objects were not searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects: Option<Vec<objects::Object>>,
-    /// Live: data objects as a whole; absent where nobody looked for them.
+    /// Live: data objects as a whole; absent if objects were not searched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub objects_summary: Option<objects::ObjectsSummary>,
-    /// Exact: buffers that were not in the promised order; 0 is exact.
+    /// Exact: buffers not in the promised order; 0 is exact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub out_of_order_buffers: Option<u64>,
-    /// Live: what the measurement cost the targets.
+    /// Live: cost of the measurement to the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead: Option<overhead::Overhead>,
     /// Use and reuse by source place, heaviest first.
     pub pairs: Vec<pairs::Pair>,
-    /// Exact: bytes of the granules whose pairs these are: 64, else the largest. `null` where there are none.
+    /// Exact: bytes of a granule in `pairs`: 64, else the largest. `null` without pairs.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub pairs_granularity: Option<Option<u64>>,
-    /// Exact: what `pairs` leaves out; `null` where there are none.
+    /// Exact: pairs and reuses left out of `pairs`; `null` without pairs.
     #[serde(deserialize_with = "nullable", skip_serializing_if = "Option::is_none")]
     pub pairs_not_named: Option<Option<pairs::NotNamed>>,
-    /// Exact, with `--parallelism`: of the run, or of the function that a single `--inclusive` names.
+    /// Exact, with `--parallelism`: of the run, or of the function named by a single `--inclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<parallelism::Parallelism>,
     /// Whether the run was cut short or rows were left out; `report` then exits 1.
     pub partial: bool,
-    /// Distances and miss ratios by bytes of a granule: `8` and `64` of a live report, the granules asked for
-    /// (six at most) of an exact one.
+    /// Distances and miss ratios by bytes of a granule: `8` and `64` of a
+    /// live report, the granules asked for (six at most) in an exact one.
     pub reuse: reuse::ByGranule,
-    /// Rows of each table (`pairs`, `hot.by_line`, …) beyond 100, or beyond `--top`, which are left out; of
-    /// tables by cache level so many are left for each, and of an exact report's `pairs` half by reuses and
-    /// half by misses. `/1` has all rows unless `--top` is given. Absent where none was left out.
+    /// Rows left out of each table (`pairs`, `hot.by_line`, …), beyond 100 or beyond
+    /// `--top`. In tables by cache level, the limit holds for each level; in an
+    /// exact report's `pairs`, half of the limit is by reuses and half by misses.
+    /// `/1` has all rows unless `--top` is given. Absent if no row was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_left_out: Option<BTreeMap<String, u64>>,
-    /// What ran, on what, for how long.
+    /// Command, machine and duration.
     pub run: run::Run,
-    /// `locality-report/2`. `--format json1` prints `locality-report/1`, which differs in call paths: each
-    /// has its `frames` beside it in place of `stack`. `exact -o` stores `/1`.
+    /// `locality-report/2`. `--format json1` prints `locality-report/1`, with
+    /// `frames` beside each call path in place of `stack`. `exact -o` stores `/1`.
     pub schema: String,
-    /// Call paths, each once: numbers of their frames among `frames`, innermost first. Absent in
-    /// `locality-report/1`.
+    /// Call paths, each once: indices into `frames`,
+    /// innermost first. Absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Vec<Vec<u32>>>,
     /// Threads: a summary in a live report, a list in an exact one.
     pub threads: Option<threads::Threads>,
-    /// The version of locality-bpf that wrote the report.
+    /// Version of the locality-bpf that wrote the report.
     pub tool_version: String,
-    /// Live: how well the program uses its caches; absent where no miss ratio is known.
+    /// Live: how well the program uses its caches; absent if no miss ratio is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<advice::Verdict>,
-    /// Live: shadow windows; absent where there were none.
+    /// Live: shadow windows; absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub windows: Option<windows::Windows>,
     /// Exact: accesses without their calling context; 0 is exact.
@@ -171,9 +173,9 @@ pub struct Report {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Estimate {
-    /// Its interval.
+    /// Interval of `value`.
     pub ci95: Interval,
-    /// What was seen.
+    /// Number of observations.
     pub n: u64,
     /// The best guess.
     pub value: Number,

@@ -1,62 +1,63 @@
-//! `loops` and `kernel_time`: loops of the machine code with what they access and what they wait for, and the
-//! time that passes in the kernel.
+//! `loops` and `kernel_time`: loops of the machine code
+//! with their accesses and waits, and time in the kernel.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Estimate, number::Number, place::Place};
 
-/// A natural loop, without the loops inside it. Cycles are those of one iteration.
+/// A natural loop, without inner loops. Cycles are per iteration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Loop {
-    /// Accesses of the loop, those with the most lines first.
+    /// Accesses of the loop, the most lines first.
     pub accesses: Vec<LoopAccess>,
-    /// What limits the loop: `integer_chain`, `fp_add_chain`, `fp_multiply_chain`, `divide_chain`,
-    /// `load_chain`, `pointer_chase`, `store_forwarding`, `mispredictions`, `l1_misses`,
-    /// `deeper_misses`, `page_faults`, `width`, `loads`, `stores`, `int_units`, `fp_units`,
-    /// `divider` or `window`; absent where that is not known.
+    /// Limit of the loop: `integer_chain`, `fp_add_chain`, `fp_multiply_chain`,
+    /// `divide_chain`, `load_chain`, `pointer_chase`, `store_forwarding`,
+    /// `mispredictions`, `l1_misses`, `deeper_misses`, `page_faults`, `width`, `loads`,
+    /// `stores`, `int_units`, `fp_units`, `divider` or `window`; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_by: Option<String>,
-    /// The longest chain of dependences; absent where no window was asked.
+    /// The longest chain of dependences; absent if no window was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain: Option<Chain>,
-    /// Cycles if all lines were in the first-level cache.
+    /// Cycles with all lines in the first-level cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core_cycles: Option<Estimate>,
-    /// Cycles as measured; absent where no rate is known.
+    /// Cycles as measured; absent if no rate is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<Estimate>,
-    /// Cycles if all branches were foreseen too: no order or place of data makes an iteration shorter. By the
-    /// timing model; absent where no window was asked.
+    /// Cycles with all branches foreseen too: no order or place of data makes an
+    /// iteration shorter. By the timing model; absent if no window was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles_at_least: Option<Estimate>,
     /// Instructions of an iteration.
     pub instructions: Number,
-    /// Iterations a second of CPU time of the targets; absent where no rate is known.
+    /// Iterations per second of CPU time of the targets; absent if no rate is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<Estimate>,
-    /// Share of its samples that met the thread in the kernel; absent where that is not known.
+    /// Share of the loop's samples with the thread in the kernel; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<Estimate>,
-    /// Lines of 64 bytes that an iteration touches for the first time in a window.
+    /// Lines of 64 bytes that an iteration touches first in a window.
     pub lines_per_iteration: Number,
     /// Branches of an iteration that the timing model's predictor does not foresee.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mispredicted: Option<Estimate>,
-    /// Lines under way at a time while any is, if all new lines came from memory; absent with few new lines.
+    /// Lines under way at once while at least one is, if all
+    /// new lines came from memory; absent with few new lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlp: Option<Estimate>,
     /// Windows that show the loop.
     pub n: u64,
-    /// The loop: its first line as far as the debug information tells it.
+    /// First line of the loop, as far as the debug information shows.
     pub place: Place,
     /// Share of the targets' CPU time.
     pub share: Estimate,
-    /// The busiest unit; absent where no window was asked.
+    /// The busiest unit; absent if no window was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<Throughput>,
-    /// How often the loop iterates each time that it is entered.
+    /// Iterations of the loop from entry to exit.
     pub trips: Trips,
 }
 
@@ -85,13 +86,13 @@ pub struct Throughput {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Trips {
-    /// No window shows a whole run of the loop, and this many iterations are the most that one shows.
+    /// Most iterations shown by a window, if no window shows a whole run of the loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_least: Option<u64>,
-    /// Median of the runs that windows show whole; absent where none does.
+    /// Median of the runs shown whole by windows; absent without whole runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<u64>,
-    /// Runs that windows show whole.
+    /// Runs shown whole by windows.
     pub n: u64,
 }
 
@@ -102,30 +103,30 @@ pub struct Trips {
 pub struct LoopAccess {
     /// Bytes of an access.
     pub bytes: u64,
-    /// Whether the address comes from a value that the same instruction loaded before.
+    /// Whether the address comes from a value loaded before by the same instruction.
     pub chased: bool,
-    /// Field of the object; absent where it is not known.
+    /// Field of the object; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Whether the address comes from a value that another load of the loop brought.
+    /// Whether the address comes from a value loaded by another instruction of the loop.
     pub indexed: bool,
-    /// Bytes from one execution to the next; absent where no step makes up half of them.
+    /// Bytes from one execution to the next; absent if no step makes up half of the steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inner_stride: Option<i64>,
     /// `load` or `store`.
     pub kind: String,
-    /// Line of source; `null` where it is not known.
+    /// Line of source; `null` if unknown.
     pub line: Option<u32>,
     /// Lines of 64 bytes touched for the first time in a window, by execution.
     pub lines_per_access: Number,
-    /// Name of the data object; absent where it is not known.
+    /// Name of the data object; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// Bytes from the first execution of one run of the loop to that of the next; absent where windows do not
-    /// tell.
+    /// Bytes between the first executions of successive
+    /// runs of the loop; absent if not shown by windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outer_stride: Option<i64>,
-    /// Share of the steps that are the inner stride.
+    /// Share of the steps equal to the inner stride.
     pub stride_share: Number,
 }
 
@@ -134,8 +135,8 @@ pub struct LoopAccess {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct KernelTime {
-    /// Where the program enters the kernel, those with the most time first; empty where no sample
-    /// in the kernel was recorded.
+    /// Entries of the program into the kernel, the most time
+    /// first; empty if no sample in the kernel was recorded.
     pub entries: Vec<KernelEntry>,
     /// Page faults.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,7 +165,7 @@ pub struct KernelEntry {
 pub struct PageFaults {
     /// How many, in the whole trace.
     pub count: u64,
-    /// Share of the targets' CPU time that they took: their number times what one costs on this machine, not
-    /// more than the time in the kernel.
+    /// Share of the targets' CPU time: number of page faults times the
+    /// cost of one on this machine, not more than the time in the kernel.
     pub share: Estimate,
 }

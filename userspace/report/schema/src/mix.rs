@@ -1,4 +1,4 @@
-//! `mix`: what an exact run executed.
+//! `mix`: instructions and accesses of an exact run.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::number::Number;
 
-/// Instructions by what they do. Fractions are of instructions.
+/// Instructions by operation. Fractions are of instructions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Mix {
     /// Accesses.
     pub accesses: u64,
-    /// Fraction that branch.
+    /// Fraction of branches.
     pub branches: Number,
     /// Fraction of each class.
     pub classes: BTreeMap<String, Number>,

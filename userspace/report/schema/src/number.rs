@@ -1,11 +1,11 @@
-//! Numbers of a report: counted exactly or estimated, and the intervals beside them.
+//! Numbers of a report, counted exactly or estimated, and their intervals.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A number that is counted in some reports and estimated in others, so that JSON has it with or without
-/// a fraction. What is no finite number prints as `null`, and `null` reads as NaN.
+/// A number counted in some reports and estimated in others, so JSON has it with or without
+/// a fraction. A number that is not finite prints as `null`, and `null` reads as NaN.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// Counted.
@@ -14,11 +14,11 @@ pub enum Number {
     Real(f64),
 }
 
-/// Both ends of a 95 % interval, the lower one first.
+/// Lower and upper end of a 95 % interval.
 pub type Interval = [Number; 2];
 
 impl Number {
-    /// The value; `None` where it is not known.
+    /// The value; `None` if unknown.
     pub fn real(self) -> Option<f64> {
         match self {
             Self::Whole(n) => Some(n as f64),
@@ -26,13 +26,13 @@ impl Number {
         }
     }
 
-    /// The value; `None` where it is not known or infinite.
+    /// The value; `None` if unknown or infinite.
     pub fn finite(self) -> Option<f64> {
         self.real().filter(|value| value.is_finite())
     }
 
-    /// The value without its fraction; `None` where it is negative or not known. Some writers print
-    /// whole numbers beyond 2^53 as floating point.
+    /// The value without its fraction; `None` if negative or unknown.
+    /// Some writers print whole numbers beyond 2^53 as floating point.
     pub fn whole(self) -> Option<u64> {
         match self {
             Self::Whole(n) => Some(n),
@@ -113,7 +113,7 @@ impl schemars::JsonSchema for Number {
     }
 }
 
-/// Reads a field that some reports lack and that is `null` in others: absent is the default, `None`.
+/// Reads a field absent in some reports and `null` in others: absent is the default, `None`.
 pub(crate) fn nullable<'de, D, T>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! `locality-objects/1`: what `locality-bpf objects FILE --format json` prints.
+//! `locality-objects/1`: output of `locality-bpf objects FILE --format json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ use super::{
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectList {
-    /// What attribution without addresses makes of the same samples; absent without `--against`.
+    /// Attribution of the same samples without addresses; absent without `--against`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,
     /// As in the report.
     pub objects: Vec<Object>,
     /// As in the report.
     pub objects_summary: ObjectsSummary,
-    /// With `--top`: rows of each table that it left out; absent where none was.
+    /// With `--top`: rows left out of each table; absent if no row was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_left_out: Option<BTreeMap<String, u64>>,
     /// As in the report.
@@ -38,9 +38,9 @@ pub struct ObjectList {
 pub struct Against {
     /// Lines of code left out.
     pub ignored_lines: Vec<String>,
-    /// Kendall's τ-b over all rows; `null` where it is not defined.
+    /// Kendall's τ-b over all rows; `null` if undefined.
     pub kendall_tau_b: Option<Number>,
-    /// The same over the first ten of the direct ranking.
+    /// Kendall's τ-b over the first ten of the direct ranking.
     pub kendall_tau_b_top: Option<Number>,
     /// `line` or `instruction`.
     pub level: String,
@@ -48,36 +48,36 @@ pub struct Against {
     pub loop_compensation: bool,
     /// `approximate`.
     pub method: String,
-    /// The level by whose misses objects are ranked; `null` where they are ranked by accesses.
+    /// The level of the misses by which objects are ranked; `null` if ranked by accesses.
     pub ranked_by: Option<String>,
     /// Variables in both rankings.
     pub rows: Vec<Ranked>,
     /// Call paths with a weight.
     pub samples: Number,
-    /// A skid by which samples were displaced first.
+    /// Simulated skid: displacement of the samples before attribution.
     pub simulated_skid: Option<Skid>,
-    /// The skid that was compensated for.
+    /// Skid compensated for.
     pub skid: Option<Skid>,
     /// Variables among the first of both rankings.
     pub top_overlap: u64,
-    /// The most that these can be.
+    /// The greatest possible `top_overlap`.
     pub top_possible: u64,
-    /// Shares of what was not attributed, by reason.
+    /// Shares of unattributed samples, by reason.
     pub unattributed: BTreeMap<String, Number>,
-    /// Files that are not the traced ones, or cannot be read.
+    /// Files that differ from the traced ones, or are unreadable.
     pub unread: Vec<Unread>,
-    /// Variables as the approximate side has them; shares are of all samples.
+    /// Variables of the approximate side; shares are of all samples.
     pub variables: Vec<Variable>,
 }
 
-/// Normal distribution of distances from the instruction that waits to the one that is sampled.
+/// Normal distribution of distances from the waiting instruction to the sampled one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Skid {
     /// Instructions.
     pub mean: Number,
-    /// Its variance.
+    /// Variance of the distance.
     pub variance: Number,
 }
 
@@ -90,11 +90,11 @@ pub struct Ranked {
     pub approximate: RankedApproximate,
     /// By addresses.
     pub direct: Rank,
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
 }
 
-/// Rank and share; `rank` is `null` where a ranking lacks the variable.
+/// Rank and share; `rank` is `null` if a ranking lacks the variable.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -105,12 +105,12 @@ pub struct Rank {
     pub share: Number,
 }
 
-/// The same of the approximate side.
+/// Rank and share on the approximate side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RankedApproximate {
-    /// What this side calls the object, where that is another name; else `null`.
+    /// Names of the object on this side, if different; else `null`.
     pub names: Option<BTreeSet<String>>,
     /// From 1.
     pub rank: Option<u64>,
@@ -118,39 +118,39 @@ pub struct RankedApproximate {
     pub share: Number,
 }
 
-/// A file that was not read.
+/// A file not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Unread {
-    /// Its path.
+    /// Path of the file.
     pub file: String,
     /// The reason.
     pub why: String,
 }
 
-/// A variable as the approximate side has it.
+/// A variable of the approximate side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Variable {
-    /// Other names of it.
+    /// Other names of the variable.
     pub aliases: Vec<String>,
-    /// Where it is declared; `null` where that is not known.
+    /// Place of the declaration; `null` if unknown.
     pub declared: Option<SourceLine>,
-    /// Its function; `null` of a global variable.
+    /// Function of the variable; `null` for a global variable.
     pub function: Option<String>,
-    /// What kind of variable.
+    /// Kind of variable.
     pub kind: String,
-    /// The call that returned it; `null` where there is none.
+    /// The call that returned the variable's value; `null` without a call.
     pub made_by: Option<MadeBy>,
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// Lines that read it.
+    /// Lines that read the variable.
     pub read_at: Vec<ReadAt>,
     /// Share of all samples.
     pub share: Number,
-    /// Its type; `null` where it is not known.
+    /// Type; `null` if unknown.
     #[serde(rename = "type")]
     pub type_name: Option<String>,
 }
@@ -162,7 +162,7 @@ pub struct Variable {
 pub struct SourceLine {
     /// Source file.
     pub file: String,
-    /// Line in it.
+    /// Line in the file.
     pub line: u64,
 }
 
@@ -173,7 +173,7 @@ pub struct SourceLine {
 pub struct ReadAt {
     /// Source file.
     pub file: String,
-    /// Line in it.
+    /// Line in the file.
     pub line: u64,
     /// Share of all samples.
     pub share: Number,

@@ -12,71 +12,71 @@ use super::{
 /// Numbers by cache level: `L1`, `L2`, …; the last level has `LLC` as a second name.
 pub type ByLevel<T> = BTreeMap<String, T>;
 
-/// A data object; all blocks of one allocating call path are one.
+/// A data object; all blocks of an allocating call path are one object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Object {
     /// Share of all accesses.
     pub access_share: Number,
-    /// Its interval.
+    /// Interval of `access_share`.
     pub access_share_ci95: Interval,
-    /// Accesses in the trace, an estimate; absent where no rate of accesses is known.
+    /// Accesses in the trace, an estimate; absent if no rate of accesses is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accesses: Option<Number>,
-    /// Size of the variable, or of the largest block; `null` where it is not known.
+    /// Size of the variable, or of the largest block; `null` if unknown.
     pub bytes: Option<u64>,
     /// Share of CPU time.
     pub cpu_share: Number,
-    /// Its interval.
+    /// Interval of `cpu_share`.
     pub cpu_share_ci95: Interval,
-    /// Where it is declared; `null` where that is not known.
+    /// Place of the declaration; `null` if unknown.
     pub declared: Option<Declared>,
-    /// Its parts, the most accessed first; absent where none is known.
+    /// Parts of the object, the most accessed first; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fields: Option<Vec<Field>>,
-    /// The function of a variable on the stack; absent of others.
+    /// The function of a variable on the stack; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// The number by which `objects_summary.conflicts` names it.
+    /// Number of the object in `objects_summary.conflicts`.
     pub id: Option<u32>,
     /// Whether the object was concluded from a pointer or a size class.
     pub inferred: bool,
     /// `static`, `stack`, `heap`, `mapped`, `file` or `unknown`.
     pub kind: String,
-    /// How its structures lie in lines of cache; absent where no structure is known.
+    /// Layout of the object's structures in lines of cache; absent if no structure is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layout: Option<Vec<Layout>>,
     /// By line of code, the most misses first.
     pub lines: Vec<ObjectLine>,
-    /// Share of its accesses that load.
+    /// Share of loads in the object's accesses.
     pub loads: Number,
-    /// Predicted misses for each touch of its lines, by level.
+    /// Predicted misses for each touch of the object's lines, by level.
     pub miss_ratio: ByLevel<Number>,
     /// Share of all predicted misses, by level.
     pub miss_share: ByLevel<Number>,
-    /// Its intervals.
+    /// Intervals of `miss_share`.
     pub miss_share_ci95: ByLevel<Interval>,
-    /// File that it is mapped from or defined in; `null` where there is none.
+    /// File mapped, or file that defines the object; `null` without a file.
     pub module: Option<String>,
     /// Uses seen.
     pub n: u64,
-    /// Its name; of a heap object that of most of its accesses.
+    /// Name of the object; for a heap object, the name in most of the object's accesses.
     pub name: String,
-    /// Whether name and type are concluded, also where the allocation was recorded.
+    /// Whether name and type are concluded, even with a recorded allocation.
     pub name_inferred: bool,
-    /// Call path of its allocation; absent where that was not recorded.
+    /// Call path of the allocation; absent if not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<Site>,
-    /// Share of its accesses that store.
+    /// Share of stores in the object's accesses.
     pub stores: Number,
     /// `true` of a thread-local variable; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_local: Option<bool>,
-    /// Its type; `null` where it is not known.
+    /// Type; `null` if unknown.
     #[serde(rename = "type")]
     pub type_name: Option<String>,
-    /// Why something is missing; absent where nothing is.
+    /// Why parts of the description are missing; absent if complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
 }
@@ -88,7 +88,7 @@ pub struct Object {
 pub struct Declared {
     /// Source file.
     pub file: String,
-    /// Line in it; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
 }
 
@@ -97,13 +97,13 @@ pub struct Declared {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Site {
-    /// Why the outermost frames are missing; absent where the path is whole.
+    /// Why the outermost frames are missing; absent for a whole path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// Frames, innermost first; in `locality-report/1` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Vec<Arc<Frame>>>,
-    /// The line of source; `null` where the path is not known.
+    /// The line of source; `null` if the path is unknown.
     pub place: Option<Place>,
     /// Number of the call path among the report's `stacks`; absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -117,27 +117,28 @@ pub struct Site {
 pub struct ObjectLine {
     /// Share of all accesses.
     pub access_share: Number,
-    /// Its interval.
+    /// Interval of `access_share`.
     pub access_share_ci95: Interval,
     /// Share of CPU time.
     pub cpu_share: Number,
-    /// Its interval.
+    /// Interval of `cpu_share`.
     pub cpu_share_ci95: Interval,
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function; `null` where it is not known.
+    /// The function; `null` if unknown.
     pub function: Option<String>,
-    /// What most of its accesses do: `load`, `store`, `read-write` or `unknown`.
+    /// The most frequent kind of access: `load`, `store`, `read-write` or `unknown`.
     pub kind: String,
-    /// Line in the file; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
     /// Share of all predicted misses, by level.
     pub miss_share: ByLevel<Number>,
-    /// Its intervals.
+    /// Intervals of `miss_share`.
     pub miss_share_ci95: ByLevel<Interval>,
     /// Uses seen.
     pub n: u64,
-    /// The library function called there that made the access; absent where the line made it.
+    /// Library function, called at the line, that made
+    /// the access; absent if the line made the access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
 }
@@ -149,11 +150,11 @@ pub struct ObjectLine {
 pub struct Field {
     /// Share of accesses.
     pub access_share: Number,
-    /// Its interval.
+    /// Interval of `access_share`.
     pub access_share_ci95: Interval,
     /// Size.
     pub bytes: u64,
-    /// Whether it is among the parts that together take most of the accesses.
+    /// Whether the part is among the hot parts, which together take most of the accesses.
     pub hot: bool,
     /// Share of predicted misses, by level.
     pub miss_share: ByLevel<Number>,
@@ -161,35 +162,35 @@ pub struct Field {
     pub n: u64,
     /// Bytes from the start of the object.
     pub offset: u64,
-    /// Its name: `.x`, `[].next`.
+    /// Name of the part: `.x`, `[].next`.
     pub path: String,
-    /// Its type; `null` where it is not known.
+    /// Type; `null` if unknown.
     #[serde(rename = "type")]
     pub type_name: Option<String>,
 }
 
-/// How a structure lies in lines of cache, and what another order would change.
+/// Layout of a structure in lines of cache, and the effect of another order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Layout {
     /// Size of the structure.
     pub bytes: u64,
-    /// Members that are hardly accessed.
+    /// Members hardly accessed.
     pub cold: Vec<Member>,
-    /// Members that take most of the accesses.
+    /// Members with most of the accesses.
     pub hot: Vec<Member>,
-    /// Bytes of these.
+    /// Bytes of hot members.
     pub hot_bytes: u64,
-    /// Bytes from the start of the first of these to the end of the last.
+    /// Bytes from the start of the first hot member to the end of the last.
     pub hot_span_bytes: u64,
     /// Members and holes by offset.
     pub members: Vec<Piece>,
     /// Bytes of holes.
     pub padding_bytes: u64,
-    /// What putting hot members side by side would change.
+    /// Effect of putting hot members side by side.
     pub reorder: Change,
-    /// What moving cold members elsewhere would change.
+    /// Effect of moving cold members elsewhere.
     pub split: Change,
     /// Name of the structure.
     #[serde(rename = "type")]
@@ -205,7 +206,7 @@ pub struct Member {
     pub bytes: u64,
     /// Bytes from the start of the structure.
     pub offset: u64,
-    /// Its name.
+    /// Name of the member.
     pub path: String,
 }
 
@@ -222,14 +223,14 @@ pub struct Piece {
     /// `true` of a hole; absent of a member.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hole: Option<bool>,
-    /// The line of cache, from 0, of a structure that starts one.
+    /// The line of cache, from 0, of a structure that starts at a line.
     pub line: u64,
     /// Bytes from the start of the structure.
     pub offset: u64,
-    /// Its name; absent of a hole.
+    /// Name of the member; absent for a hole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Its type, `null` where it is not known; absent of a hole.
+    /// Type, `null` if unknown; absent for a hole.
     #[serde(
         rename = "type",
         deserialize_with = "super::number::nullable",
@@ -238,14 +239,14 @@ pub struct Piece {
     pub type_name: Option<Option<String>>,
 }
 
-/// What a change of layout does: each before and after.
+/// Effect of a change of layout: each number before and after.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Change {
     /// Size of the structure in bytes.
     pub bytes: [u64; 2],
-    /// Lines of cache loaded for each structure, where all are visited in order.
+    /// Lines of cache loaded for each structure in a visit of all in order.
     pub lines_per_sweep: [Number; 2],
     /// Lines of cache loaded for each visit of a single structure.
     pub lines_per_visit: [Number; 2],
@@ -256,21 +257,21 @@ pub struct Change {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ObjectsSummary {
-    /// Which object displaces which, heaviest first: misses of an object shared out by what was fetched
-    /// between use and reuse.
+    /// Objects that displace objects, heaviest first: misses of an
+    /// object shared out by the objects fetched between use and reuse.
     pub conflicts: Vec<Conflict>,
-    /// Allocations; absent where they were not recorded.
+    /// Allocations; absent if not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heap: Option<Heap>,
-    /// Levels for which misses are predicted, smallest first.
+    /// Levels with predicted misses, smallest first.
     pub levels: Vec<ObjectLevel>,
     /// Uses seen.
     pub n: u64,
-    /// The level by whose misses objects are ranked; `null` where they are ranked by accesses.
+    /// The level of the misses by which objects are ranked; `null` if ranked by accesses.
     pub ranked_by: Option<String>,
     /// Share of accesses without an object.
     pub unknown_share: Number,
-    /// Its interval.
+    /// Interval of `unknown_share`.
     pub unknown_share_ci95: Interval,
 }
 
@@ -279,23 +280,23 @@ pub struct ObjectsSummary {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Conflict {
-    /// Name of the object that displaces.
+    /// Name of the displacing object.
     pub displaced_by: Option<String>,
-    /// Its number.
+    /// Number of the displacing object.
     pub displaced_by_id: u32,
     /// The level.
     pub level: Option<String>,
     /// Uses seen.
     pub n: u64,
-    /// Name of the object that is displaced.
+    /// Name of the displaced object.
     pub object: Option<String>,
-    /// Its number.
+    /// Number of the displaced object.
     pub object_id: u32,
     /// Share of all predicted misses.
     pub share: Number,
 }
 
-/// A level for which misses are predicted.
+/// A level with predicted misses.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -304,7 +305,7 @@ pub struct ObjectLevel {
     pub bytes: u64,
     /// Predicted misses for each touch of a line.
     pub miss_ratio: Number,
-    /// Its names: `L1`; of the last level also `LLC`.
+    /// Names: `L1`; for the last level also `LLC`.
     pub names: Vec<String>,
 }
 
@@ -313,19 +314,19 @@ pub struct ObjectLevel {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Heap {
-    /// Allocations made in the trace, as far as they were counted.
+    /// Allocations made in the trace, as far as counted.
     pub allocations_made: u64,
     /// Allocations recorded.
     pub allocations_seen: u64,
-    /// Allocations whose call path found no room, so that they are one site.
+    /// Allocations counted as one site, because their call paths found no room.
     pub folded: u64,
-    /// The least size followed at first; absent where allocations that were not recorded were not counted.
+    /// The least size followed at first; absent if unrecorded allocations were not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_bytes: Option<u64>,
-    /// The least size at the end: it rises to keep the budget.
+    /// The least size at the end, which rises to keep the budget.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_bytes_at_end: Option<u64>,
-    /// Allocations that were not recorded.
+    /// Allocations not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_recorded: Option<NotRecorded>,
     /// `allocations_seen` of `allocations_made`.
@@ -334,12 +335,12 @@ pub struct Heap {
     pub sites: Vec<HeapSite>,
 }
 
-/// Allocations that were not recorded.
+/// Allocations not recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotRecorded {
-    /// Records of allocations, of their ends and of call paths that found no room.
+    /// Records of allocations, of their ends and of call paths, lost for lack of room.
     pub lost: u64,
     /// Allocations below the least size.
     pub smaller: u64,
@@ -354,15 +355,15 @@ pub struct NotRecorded {
 pub struct HeapSite {
     /// Allocations recorded.
     pub allocations: u64,
-    /// Their bytes.
+    /// Bytes allocated.
     pub bytes: u64,
-    /// Why the outermost frames are missing; absent where the path is whole.
+    /// Why the outermost frames are missing; absent for a whole path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// Frames, innermost first; in `locality-report/1` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Vec<Arc<Frame>>>,
-    /// The line of source; `null` where the path is not known.
+    /// The line of source; `null` if the path is unknown.
     pub place: Option<Place>,
     /// Number of the call path among the report's `stacks`; absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! `overhead`: what the measurement cost the targets.
+//! `overhead`: cost of the measurement to the targets.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,14 +30,14 @@ pub struct Overhead {
 pub struct Causes {
     /// BPF programs in the targets' threads.
     pub bpf: Number,
-    /// CPU time of locality-bpf itself; not part of `measured_percent`.
+    /// CPU time of locality-bpf; not part of `measured_percent`.
     pub controller: Number,
-    /// Probes of allocation functions; absent where allocations are not followed.
+    /// Probes of allocation functions; absent if allocations are not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heap: Option<Number>,
-    /// Time in which threads stood still.
+    /// Stopped time of threads.
     pub stop: Number,
-    /// Slower copies by string instructions while words were watched; absent where there were none.
+    /// Slower copies by string instructions while words were watched; absent without copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strings: Option<Number>,
     /// Traps of watchpoints.

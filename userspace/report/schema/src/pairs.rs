@@ -11,13 +11,13 @@ use super::{
     reuse::Distance,
 };
 
-/// A pair of places. Where at least two data objects have a tenth of the weight each between two places,
-/// there is a pair for each of them and one for the rest.
+/// A pair of places. If at least two data objects have a tenth of the weight
+/// each between two places, each such object has a pair, and the rest has one pair.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Pair {
-    /// The innermost call that both paths have in common; `null` where they have none.
+    /// The innermost common call of both paths; `null` without a common call.
     pub common_ancestor: Option<Arc<Frame>>,
     /// The heaviest pairs of call paths.
     pub contexts: Vec<PairContext>,
@@ -33,15 +33,15 @@ pub struct Pair {
     /// Live: share of reuses by the kernel on the program's behalf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<Estimate>,
-    /// Exact: reuses that miss a fully associative cache, by its size in bytes.
+    /// Exact: reuses that miss a fully associative cache, by cache size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<BTreeMap<String, u64>>,
     /// Reuses seen.
     pub n: u64,
-    /// Live: whether the data is reused before it can leave the caches.
+    /// Live: whether the reuse comes before the data can leave the caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near: Option<bool>,
-    /// Live: the data object that at least half of the weight falls on; absent where there is none.
+    /// Live: the data object with at least half of the weight; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object: Option<PairObject>,
     /// Call path of the reuse, of the heaviest pair of call paths.
@@ -59,7 +59,7 @@ pub struct Pair {
     pub used: Path,
     /// Share of all reuses.
     pub weight: Number,
-    /// Live: its interval.
+    /// Live: interval of `weight`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_ci95: Option<Interval>,
 }
@@ -69,7 +69,7 @@ pub struct Pair {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PairContext {
-    /// Exact: reuses that miss a fully associative cache, by its size in bytes.
+    /// Exact: reuses that miss a fully associative cache, by cache size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<BTreeMap<String, u64>>,
     /// Reuses seen.
@@ -86,7 +86,7 @@ pub struct PairContext {
     pub used: Path,
     /// Share of all reuses.
     pub weight: Number,
-    /// Live: its interval.
+    /// Live: interval of `weight`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_ci95: Option<Interval>,
 }
@@ -98,19 +98,19 @@ pub struct PairContext {
 pub struct PairObject {
     /// `static`, `stack`, `heap`, `mapped` or `file`.
     pub kind: String,
-    /// Its name.
+    /// Name of the data object.
     pub name: String,
     /// Share of the pair's weight.
     pub share: Number,
 }
 
-/// What the pairs of an exact report leave out.
+/// Pairs left out of an exact report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotNamed {
     /// Pairs of instructions in contexts.
     pub pairs: u64,
-    /// Their reuses.
+    /// Reuses of the pairs left out.
     pub reuses: u64,
 }

@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{number::Number, place::Place};
 
-/// Parallelism of instructions: instructions divided by cycles, where each starts when what it reads is
-/// there. Of several threads instructions and cycles are summed.
+/// Parallelism of instructions: instructions divided by cycles, if each instruction starts
+/// when its operands are ready. Instructions and cycles of several threads are summed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Parallelism {
-    /// Calls of the function that `--inclusive` names, those from within it left out; absent where the
-    /// whole run counts.
+    /// Calls of the function named by `--inclusive`, without calls
+    /// from within the function; absent if the whole run counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<u64>,
-    /// The function that `--inclusive` names, with what it calls; absent where the whole run counts.
+    /// The function named by `--inclusive`, with its callees; absent if the whole run counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Dependences that are not followed: `stack`, `induction`, `copies`.
+    /// Dependences not followed: `stack`, `induction`, `copies`.
     pub ignored: Vec<String>,
     /// Instructions executed.
     pub instructions: u64,
@@ -28,11 +28,11 @@ pub struct Parallelism {
     pub latency: String,
     /// The predictor of branches: `perfect`, `gshare:16`, `tage`, `static`, `none`; of several the first.
     pub predictor: String,
-    /// Cycles that are told as one where there is no window; 1 is exact.
+    /// Cycles counted as one without a window; 1 is exact.
     pub resolution: u64,
-    /// Each thread, those with the most instructions first.
+    /// Threads, the most instructions first.
     pub threads: Vec<ThreadParallelism>,
-    /// `machine` where nothing is ignored, `values` where all three are, else `custom`.
+    /// `machine` if `ignored` is empty, `values` if all three kinds are ignored, else `custom`.
     pub view: String,
     /// By window and predictor.
     pub windows: Vec<Window>,
@@ -43,13 +43,13 @@ pub struct Parallelism {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Window {
-    /// Cycles by the number of instructions that start in them.
+    /// Cycles by the number of instructions started.
     pub by_parallelism: Vec<ParallelismBin>,
     /// Cycles from the first start to the last result.
     pub cycles: u64,
     /// Instructions for each cycle.
     pub ilp: Number,
-    /// Branches that were not foreseen.
+    /// Mispredicted branches.
     pub mispredicted: u64,
     /// Parallelism over the run, of the thread with the most instructions: in equal numbers of
     /// instructions with a window, in equal numbers of cycles without.
@@ -82,14 +82,14 @@ impl Default for WindowSize {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ParallelismBin {
-    /// Instructions by class; in runs without a window that exceed 2^18 cycles, by the mean parallelism of
-    /// neighbouring cycles.
+    /// Instructions by class; in runs without a window and longer than
+    /// 2^18 cycles, by the mean parallelism of neighbouring cycles.
     pub by_class: BTreeMap<String, u64>,
     /// Cycles.
     pub cycles: u64,
     /// The first parallelism above the bin.
     pub high: u64,
-    /// Instructions that start in these cycles.
+    /// Instructions started in the bin's cycles.
     pub instructions: u64,
     /// The lowest parallelism of the bin.
     pub low: u64,
@@ -100,7 +100,7 @@ pub struct ParallelismBin {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Stretch {
-    /// Where it begins: with a window the number of the instruction, without one the cycle.
+    /// Start: with a window the number of the instruction, without a window the cycle.
     pub from: u64,
     /// Instructions for each cycle.
     pub ilp: Number,
@@ -115,26 +115,26 @@ pub struct ThreadParallelism {
     pub ilp: Vec<Number>,
     /// Instructions executed.
     pub instructions: u64,
-    /// Its process.
+    /// Process of the thread.
     pub pid: u32,
-    /// Its number.
+    /// Number of the thread.
     pub tid: u32,
 }
 
-/// A branch instruction, or those of a line.
+/// A branch instruction, or all branches of a line.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Branch {
-    /// Bits that an outcome tells if only their share is known: 1 where half of them are taken, 0 where
-    /// all or none are.
+    /// Bits of information in an outcome if only the share of taken
+    /// branches is known: 1 for half of them taken, 0 for all or none.
     pub entropy: Number,
     /// Executions.
     pub executed: u64,
-    /// Those that the first predictor which is not `perfect` did not foresee.
+    /// Executions mispredicted by the first predictor other than `perfect`.
     pub mispredicted: u64,
-    /// Where it is.
+    /// Place of the branch.
     pub place: Place,
-    /// Those that went elsewhere than to the next instruction.
+    /// Executions not followed by the next instruction.
     pub taken: u64,
 }

@@ -9,38 +9,38 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Frame {
-    /// The address that `addr2line -e module` takes; `null` of a thread of the kernel, whose `function`
-    /// begins with `[kernel]`.
+    /// The address for `addr2line -e module`; `null` for a thread of
+    /// the kernel, with a `function` that begins with `[kernel]`.
     pub address: Option<u64>,
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function. One that no symbol table names is the file's name and the address where the unwind
-    /// table has its start (`zstd+0x3a580`), `null` where that has none; `address` is then one of those
-    /// seen in it.
+    /// The function. A function without a symbol has the file's name and
+    /// its start in the unwind table (`zstd+0x3a580`), or `null` without
+    /// a start; `address` is then an address seen in the function.
     pub function: Option<String>,
-    /// Whether the compiler inlined this function into that of the next frame.
+    /// Whether the compiler inlined the function into the function of the next frame.
     pub inlined: bool,
-    /// Line in the file; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
-    /// File that the code comes from; `null` where there is none.
+    /// File of the code; `null` without a file.
     pub module: Option<String>,
-    /// Why function or line are missing; absent where they are known.
+    /// Why function or line are missing; absent if both are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
 }
 
-/// A frame without its address.
+/// A frame without an address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Caller {
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function; `null` where it is not known.
+    /// The function; `null` if unknown.
     pub function: Option<String>,
-    /// Line in the file; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
-    /// File that the code comes from; `null` where there is none.
+    /// File of the code; `null` without a file.
     pub module: Option<String>,
 }
 
@@ -49,16 +49,17 @@ pub struct Caller {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Place {
-    /// Of a function whose line is not known, the address that `addr2line -e module` takes; else absent.
+    /// The address for `addr2line -e module` of a function with unknown line; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
-    /// Source file; `null` where it is not known.
+    /// Source file; `null` if unknown.
     pub file: Option<String>,
-    /// The function; `null` where it is not known.
+    /// The function; `null` if unknown.
     pub function: Option<String>,
-    /// Line in the file; `null` where it is not known.
+    /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
-    /// The library function called there that made the access; absent where the line made it.
+    /// Library function, called at the line, that made
+    /// the access; absent if the line made the access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<String>,
 }
@@ -68,7 +69,7 @@ pub struct Place {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Path {
-    /// Why the outermost frames are missing; absent where the path is whole.
+    /// Why the outermost frames are missing; absent for a whole path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
     /// Frames, innermost first; in `locality-report/1` only.

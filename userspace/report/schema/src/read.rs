@@ -7,11 +7,11 @@ use super::{Report, SCHEMA, SCHEMA_1, tables};
 /// Why bytes are no report.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// No JSON, or JSON that ends early.
+    /// No JSON, or truncated JSON.
     NotJson(serde_json::Error),
-    /// JSON, but no report of a known schema; what it says it is.
+    /// JSON, but no report of a known schema; the schema named in the JSON.
     Schema(Option<String>),
-    /// A part is not as the schema has it: where, and what is wrong.
+    /// A part does not match the schema.
     Damaged {
         /// "line 3 column 7".
         at: String,
@@ -23,7 +23,7 @@ pub enum Unreadable {
 /// Reads a report of either schema, with the frames of each call path beside it.
 ///
 /// # Errors
-/// Whatever is wrong with it.
+/// A defect of the input.
 pub fn read(bytes: &[u8]) -> Result<Report, Unreadable> {
     /// As much as every JSON object has.
     #[derive(Deserialize)]

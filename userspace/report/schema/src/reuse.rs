@@ -9,40 +9,40 @@ use super::number::{Interval, Number};
 /// Reuse by bytes of a granule.
 pub type ByGranule = BTreeMap<String, Reuse>;
 
-/// Reuse at one size of granule.
+/// Reuse at a size of granule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Reuse {
-    /// Miss ratios at this machine's caches; absent where there are no stack distances.
+    /// Miss ratios at this machine's caches; absent without stack distances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_caches: Option<Vec<Point>>,
-    /// Exact: the same by type and width of data.
+    /// Exact: distances by type and width of data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_data_type: Option<BTreeMap<String, TypeReuse>>,
     /// Exact: first touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold: Option<u64>,
-    /// Share of touches that are first touches, or never followed by another; absent without windows.
+    /// Share of first touches, or of touches never followed by another; absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_fraction: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `cold_fraction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_fraction_ci95: Option<Interval>,
-    /// Live: what an estimator that assumes nothing about contexts makes of `time`. Of the whole run only.
+    /// Live: `time` by an estimator without assumptions about contexts. Of the whole run only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_check: Option<CrossCheck>,
     /// Exact, with `--fine`: fine bins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fine: Option<Fine>,
-    /// Bytes of distinct granules touched; absent where they are not known.
+    /// Bytes of distinct granules touched; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub footprint_bytes: Option<Number>,
-    /// Live: its interval.
+    /// Live: interval of `footprint_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub footprint_bytes_ci95: Option<Interval>,
-    /// Miss ratios of a fully associative LRU cache by size, ascending; absent where there are no stack
-    /// distances.
+    /// Miss ratios of a fully associative LRU cache by
+    /// size, ascending; absent without stack distances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_ratio_curve: Option<Vec<Point>>,
     /// Exact, with `--optimal`: misses under optimal replacement.
@@ -54,10 +54,10 @@ pub struct Reuse {
     /// Exact, with `--sets`: misses of set-associative caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_associative: Option<SetAssociative>,
-    /// Stack distances in `granules`; absent where no rate of accesses is known.
+    /// Stack distances in `granules`; absent if no rate of accesses is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<Histogram>,
-    /// Time distances, in `accesses`, or in `cpu_ns` where no rate of accesses is known.
+    /// Time distances, in `accesses`, or in `cpu_ns` if no rate of accesses is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Histogram>,
     /// Touches of granules; absent without windows.
@@ -82,7 +82,7 @@ pub struct Histogram {
     /// Live: 90 % of the reuses come sooner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p90: Option<Distance>,
-    /// Without windows: the first bin has all times below this one, in nanoseconds.
+    /// Without windows: upper end of the first bin in nanoseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution: Option<u64>,
     /// `accesses`, `cpu_ns` or `granules`.
@@ -97,26 +97,26 @@ pub struct Bin {
     /// Live: interval of `fraction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
-    /// Exact: reuses in it.
+    /// Exact: reuses in the bin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Share of all reuses.
     pub fraction: Number,
-    /// The first distance above it.
+    /// The first distance above the bin.
     pub high: Number,
-    /// The first distance in it.
+    /// The first distance in the bin.
     pub low: Number,
-    /// Live: reuses seen in it.
+    /// Live: reuses seen in the bin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
 }
 
-/// A distance. Of a live report with interval and n, of an exact one with the bounds of its bin.
+/// A distance, in a live report with interval and n, in an exact one with the bounds of the bin.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Distance {
-    /// Live: its interval.
+    /// Live: interval of `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
     /// Exact: the first distance above the bin.
@@ -134,7 +134,7 @@ pub struct Distance {
     pub value: Number,
 }
 
-/// A size of cache and its miss ratio.
+/// A cache size and the miss ratio.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -144,11 +144,11 @@ pub struct Point {
     /// Live: interval of `ratio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
-    /// Live: the interval from sampling alone, without the error of the conversion of distances, which two
-    /// traces of one program have in common.
+    /// Live: the interval from sampling alone, without the error of the
+    /// conversion of distances, common to two traces of one program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95_sampling: Option<Interval>,
-    /// The level of this machine that has this size; absent where none has.
+    /// The level of this machine with this size; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
     /// Exact: misses.
@@ -158,35 +158,35 @@ pub struct Point {
     pub ratio: Number,
 }
 
-/// What another estimator makes of the time distances.
+/// Time distances by another estimator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CrossCheck {
-    /// The estimator: Horvitz–Thompson, or the default one where that is the report's.
+    /// The estimator: Horvitz–Thompson, or the default one if the report uses Horvitz–Thompson.
     pub estimator: String,
-    /// The bin whose fractions differ most.
+    /// The bin with the largest difference of fractions.
     pub largest_difference: LargestDifference,
-    /// S of the two histograms over these bins.
+    /// S of the two histograms over the report's bins.
     pub s: Number,
 }
 
-/// Where two estimators differ most.
+/// The largest difference of two estimators.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LargestDifference {
-    /// The other fraction less the reported one.
+    /// The cross-check's fraction less the reported one.
     pub difference: Number,
     /// The first distance above the bin.
     pub high: u64,
     /// The first distance in the bin.
     pub low: u64,
-    /// Whether the other fraction lies outside of the reported interval.
+    /// Whether the cross-check's fraction lies outside of the reported interval.
     pub outside_ci95: bool,
 }
 
-/// Reuse of data of one type. Distances are those among all accesses.
+/// Reuse of data of one type. Distances count accesses to data of all types.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -206,14 +206,14 @@ pub struct TypeReuse {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Phase {
-    /// Accesses in it.
+    /// Accesses in the phase.
     pub accesses: u64,
     /// First touches.
     pub cold: u64,
     /// With `--fine`: fine bins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fine: Option<Fine>,
-    /// Accesses of the thread before it.
+    /// Accesses of the thread before the phase.
     pub first_access: u64,
     /// Stack distances.
     pub stack: Histogram,
@@ -236,12 +236,12 @@ pub struct Fine {
     pub time: FineHistogram,
 }
 
-/// Bins that are not empty, as a table.
+/// Bins, without empty ones, as a table.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct FineHistogram {
-    /// What the columns are: `low`, `high`, `count`, and of time distances `mean`.
+    /// Names of the columns: `low`, `high`, `count`, and for time distances `mean`.
     pub columns: Vec<String>,
     /// A row for each bin.
     pub rows: Vec<Vec<Number>>,
@@ -249,7 +249,7 @@ pub struct FineHistogram {
     pub unit: String,
 }
 
-/// Misses of caches of some number of sets.
+/// Misses of caches with equal number of sets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -286,6 +286,6 @@ pub struct Optimal {
     pub miss_ratio_curve: Vec<Point>,
     /// Touches of granules.
     pub touches: u64,
-    /// Touches that found no room to be remembered, and are not counted.
+    /// Touches not counted, because they found no room to be remembered.
     pub touches_not_kept: u64,
 }

@@ -1,4 +1,4 @@
-//! `run`: what ran, on what, for how long, and how it was measured.
+//! `run`: command, machine, duration, and method of measurement.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,19 +9,19 @@ use super::number::Number;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Run {
-    /// The command line that was launched, or that of the first process.
+    /// The launched command line, or the command line of the first process.
     pub command: String,
-    /// Seconds of CPU time that the targets used; of an exact run the emulation is included.
+    /// Seconds of CPU time of the targets; in an exact run including the emulation.
     pub cpu_s: Number,
-    /// Exact: `--data-type`, the types of data that are counted; empty for all.
+    /// Exact: `--data-type`, the types of data counted; empty for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_types: Option<Vec<String>>,
-    /// Live: calibrated cost of a trap in nanoseconds. Without windows shorter times are one bin; with
-    /// windows times below six of it are known as intervals.
+    /// Live: calibrated cost of a trap in nanoseconds. Without windows, shorter times
+    /// are one bin; with windows, times below six trap costs are known as intervals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distance_resolution_ns: Option<u64>,
-    /// Live: how far readings of a trap's cost lay from the calibrated one, their median in nanoseconds.
-    /// Absent with too few readings.
+    /// Live: median distance of measured trap costs from the
+    /// calibrated one, in nanoseconds. Absent with too few readings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distance_scatter_ns: Option<u64>,
     /// Why the run or its trace ended, in words.
@@ -29,10 +29,11 @@ pub struct Run {
     /// Live: how weights were found. Absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<String>,
-    /// Exact: the command's exit status, as a shell shows it: 128 and the signal where one ended it.
+    /// Exact: exit status of the command, as in a shell:
+    /// 128 and the signal if a signal ended the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i64>,
-    /// Exact: `--function`, the functions whose accesses are counted; empty for all.
+    /// Exact: `--function`, the functions with counted accesses; empty for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<String>>,
     /// The machine.
@@ -45,7 +46,7 @@ pub struct Run {
     /// Exact: `each thread's own`, or `one for the whole process`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
-    /// Process ids: the traced ones at the start, or the command's.
+    /// Process ids: the processes traced at the start, or the command's.
     pub pids: Vec<u32>,
     /// Live: the policy of watchpoints, as on the command line.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,14 +57,14 @@ pub struct Run {
     /// Live: samples taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
-    /// Where addresses, rates and times come from.
+    /// Sources of addresses, rates and times.
     pub sources: Sources,
     /// Start, in UTC: `2023-11-14T22:13:20Z`.
     pub started: String,
     /// Exact: the start in nanoseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started_unix_ns: Option<u64>,
-    /// Live: `true` where touches by the kernel were not counted (`--user-only`); absent otherwise.
+    /// Live: `true` if touches by the kernel were not counted (`--user-only`); absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_only: Option<bool>,
     /// Seconds from start to end.
@@ -120,25 +121,25 @@ pub struct HostCache {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Program {
-    /// Its file.
+    /// File of the program.
     pub file: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
 }
 
-/// Where numbers come from, in words.
+/// Sources of numbers, in words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Sources {
     /// Addresses of accesses.
     pub address: String,
-    /// What starts samples; `accesses` in an exact run.
+    /// The event that starts samples; `accesses` in an exact run.
     pub clock: String,
-    /// What was put into the traced programs to follow allocations; absent where nothing was.
+    /// Recorder or probes put into the traced programs to follow allocations; absent without any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heap: Option<String>,
-    /// Accesses per nanosecond; absent where no rate is known.
+    /// Accesses per nanosecond; absent if no rate is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
 }

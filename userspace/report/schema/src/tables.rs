@@ -1,7 +1,7 @@
-//! Call paths as tables: what tells `locality-report/2` from `/1`.
+//! Call paths as tables: the difference of `locality-report/2` and `/1`.
 //!
-//! A report in memory has the frames of each path beside it, equal frames of a live one as one value.
-//! [`fold`] moves them into `frames` and `stacks`, [`unfold`] brings them back.
+//! A report in memory has frames beside each path, with equal frames of a live report as
+//! one value. [`fold`] moves frames into `frames` and `stacks`, [`unfold`] moves them back.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,7 +13,8 @@ use super::{
 /// The frames of a path, or its number among `stacks`.
 type Way<'a> = (&'a mut Option<Vec<Arc<Frame>>>, &'a mut Option<u32>);
 
-/// Makes a report one of `locality-report/2`. Each path without a place gets that of its innermost frame.
+/// Makes a report one of `locality-report/2`. A path
+/// without a place gets the place of the innermost frame.
 pub fn fold(report: &mut Report) {
     let (mut frames, mut stacks) = (Table::default(), Table::default());
     for path in paths(report) {
@@ -29,10 +30,10 @@ pub fn fold(report: &mut Report) {
     report.schema = SCHEMA.to_owned();
 }
 
-/// Makes a report of `locality-report/2` one of `/1`, but for the rows that it left out.
+/// Makes a report of `locality-report/2` one of `/1`, but for the rows left out.
 ///
 /// # Errors
-/// A number that leads nowhere: the table's name.
+/// The name of a table with a missing row.
 pub fn unfold(report: &mut Report) -> Result<(), &'static str> {
     let frames = report.frames.take().ok_or("frames")?;
     let stacks = report.stacks.take().ok_or("stacks")?;

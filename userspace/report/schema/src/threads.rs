@@ -29,7 +29,7 @@ pub struct ThreadSummary {
     /// Reuse by thread: the eight with the most samples. Absent without windows; empty of one thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reuse: Option<Vec<ThreadReuse>>,
-    /// Threads with samples that `reuse` leaves out; absent without windows.
+    /// Threads with samples left out of `reuse`; absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reuse_left_out: Option<u64>,
     /// Threads seen.
@@ -41,13 +41,13 @@ pub struct ThreadSummary {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ThreadReuse {
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// Its process.
+    /// Process of the thread.
     pub pid: u32,
     /// As the report's `reuse`.
     pub reuse: ByGranule,
-    /// Its number.
+    /// Number of the thread.
     pub tid: u32,
 }
 
@@ -60,8 +60,8 @@ pub struct ThreadCounts {
     pub accesses: u64,
     /// Instructions executed.
     pub instructions: u64,
-    /// Its process.
+    /// Process of the thread.
     pub pid: u32,
-    /// Its number.
+    /// Number of the thread.
     pub tid: u32,
 }

@@ -1,4 +1,4 @@
-//! `windows`: shadow windows of a live trace, and where the rate of accesses comes from.
+//! `windows`: shadow windows of a live trace, and the source of the rate of accesses.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +14,31 @@ use super::{
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Windows {
-    /// Accesses in them.
+    /// Accesses in windows.
     pub accesses: u64,
-    /// Accesses per nanosecond of CPU time, of the whole run; `null` where no rate is known.
+    /// Accesses per nanosecond of CPU time, of the whole run; `null` if no rate is known.
     pub accesses_per_ns: Option<Number>,
-    /// Its interval.
+    /// Interval of `accesses_per_ns`.
     pub accesses_per_ns_ci95: Option<Interval>,
-    /// The factor by which distances in accesses and sizes of miss ratios may be wrong, up or down, where a
-    /// timing model that nothing in the process scaled converted more than half of the CPU time; else `null`.
+    /// Factor of possible error, up or down, of distances in accesses and of
+    /// sizes of miss ratios, if a timing model not scaled by measurements in
+    /// the process converted more than half of the CPU time; else `null`.
     pub accesses_per_ns_factor_of_doubt: Option<Number>,
-    /// Windows by why they ended.
+    /// Windows by reason of the end.
     pub ends: BTreeMap<String, u64>,
     /// Windows.
     pub n: u64,
-    /// Shares of CPU time by where the rate comes from.
+    /// Shares of CPU time by source of the rate.
     pub rate_sources: BTreeMap<String, Number>,
-    /// Of the watched uses that were seen reused, the share whose distance in accesses was counted and not
-    /// converted from CPU time: by hardware counters; by registers of the loop that touched, to some percent;
-    /// by those of two loops, to a fifth. `null` where there were none.
+    /// Share of watched uses seen reused with a distance in accesses that was counted, not
+    /// converted from CPU time: by hardware counters; by registers of the touching loop,
+    /// to some percent; by registers of two loops, to a fifth. `null` without such uses.
     pub reuses_counted: Option<Estimate>,
     /// Uses drawn in windows.
     pub uses: u64,
-    /// Of the same uses as in `reuses_counted`, the share that trapped first at the instruction that the
-    /// window had shown; `null` where there were none.
+    /// Share of the uses in `reuses_counted` that trapped first at
+    /// the instruction shown by the window; `null` without such uses.
     pub uses_confirmed: Option<Estimate>,
-    /// Uses whose reuse their window did not show.
+    /// Uses with no reuse in the window.
     pub uses_open: u64,
 }

@@ -1,8 +1,10 @@
-//! How far stack distances and miss ratios converted from exact time distances are from the exact ones.
+//! Errors of stack distances and miss ratios converted
+//! from exact time distances, against the exact ones.
 //!
-//! `conversions FILE…`: each FILE is the report of a program by `locality-bpf exact --fine`, whose
-//! name becomes the program's. `cargo xtask bench conversions` makes them. Prints one line per
-//! program, granule and method, then for each method the medians and the worst over the programs.
+//! `conversions FILE…`: each FILE is the report of a program by
+//! `locality-bpf exact --fine`; the file's name becomes the program's.
+//! `cargo xtask bench conversions` makes the files. Prints one line per program, granule
+//! and method, then for each method the medians and the worst over the programs.
 
 mod read;
 
@@ -17,7 +19,7 @@ use locality_mrc::{
     shen,
 };
 
-/// A method, applied to one thread's phases.
+/// A method, applied to a thread's phases.
 type Method = (&'static str, fn(&[Phase]) -> Distances);
 
 const METHODS: [Method; 5] = [
@@ -31,7 +33,7 @@ const METHODS: [Method; 5] = [
     }),
 ];
 
-/// Result of one conversion of one program.
+/// Result of a conversion of a program.
 struct Score {
     program: String,
     alike: Similarity,

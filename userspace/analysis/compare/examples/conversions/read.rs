@@ -1,6 +1,6 @@
-//! Reads what the conversions start from out of the report of `locality-bpf exact --fine`.
+//! Reads the input of the conversions from the report of `locality-bpf exact --fine`.
 //!
-//! Threads are converted apart, because their distances are: a stream is one thread's phases.
+//! Threads are converted apart, because distances are per thread: a stream is one thread's phases.
 
 use locality_mrc::{
     distances::{Bar, Distances},
@@ -8,16 +8,16 @@ use locality_mrc::{
 };
 use serde_json::Value;
 
-/// A run at one granularity.
+/// A run at a granularity.
 pub struct Run {
     /// Of each thread of each program, in order of time.
     pub streams: Vec<Vec<Phase>>,
-    /// The exact stack distances of all of them.
+    /// The exact stack distances of all threads.
     pub stack: Distances,
     pub touches: f64,
 }
 
-/// Granularities of a report in bytes, with what was measured at each.
+/// Granularities of a report in bytes, with the run measured at each.
 pub fn runs(report: &Value) -> Result<Vec<(u64, Run)>, String> {
     let grains = report["reuse"].as_object().ok_or("no report of locality-bpf")?;
     let mut runs = Vec::new();

@@ -1,6 +1,7 @@
 //! One self-contained page without scripts: tables of the rows.
 //!
-//! Names come from the traced programs: each is escaped, and the page's policy allows nothing but its style.
+//! Names come from the traced programs: each is escaped,
+//! and the page's policy allows only the page's style.
 
 use std::fmt::Write as _;
 

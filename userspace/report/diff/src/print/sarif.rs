@@ -1,4 +1,4 @@
-//! SARIF 2.1.0 (OASIS, 2020): a result for each regressed row, with its line of source if known.
+//! SARIF 2.1.0 (OASIS, 2020): a result for each regressed row, with the line of source if known.
 
 use locality_report::schema::diff::{Diff, Row, Verdict};
 use serde::Serialize;
@@ -86,7 +86,8 @@ struct Region {
     start_line: u32,
 }
 
-/// A file as a reference of a URI: what is not unreserved in RFC 3986, and no `/`, is escaped.
+/// A file as a reference of a URI: characters other
+/// than RFC 3986's unreserved ones and `/` are escaped.
 fn uri(file: &str) -> String {
     let mut out = if file.starts_with('/') { "file://".to_owned() } else { String::new() };
     for byte in file.bytes() {
