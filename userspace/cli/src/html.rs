@@ -24,7 +24,7 @@ use crate::{
     private_file,
 };
 
-/// Most bytes of one source file, and of a page's source files.
+/// Limit of bytes of one source file, and of a page's source files.
 const FILE_BYTES: u64 = 1 << 20;
 const ALL_BYTES: u64 = 4 << 20;
 /// Source files of a page, at most.

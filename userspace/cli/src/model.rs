@@ -31,7 +31,7 @@ use self::program::Program;
 use crate::cli::model_args::{CostArg, ModelArgs, ModelFormat};
 use crate::private_file;
 
-/// Most bytes of a skeleton.
+/// Limit of bytes of a skeleton.
 const LARGEST: u64 = 64 << 20;
 
 /// Contents of a page.

@@ -25,9 +25,9 @@ use crate::trips::{self, Seen};
 use crate::values::{self, Values};
 use crate::work;
 
-/// Most functions read.
+/// Limit of functions read.
 const MOST_FUNCTIONS: usize = 4_000;
-/// Most values of an input; more are merged.
+/// Limit of values of an input; more are merged.
 pub const MOST_VALUES: usize = 8;
 
 /// A function with the analyses of the code read.

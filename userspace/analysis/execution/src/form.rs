@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// Most terms of a form, and deepest nesting of atoms; larger forms are not followed.
+/// Limit of terms of a form, and deepest nesting of atoms; larger forms are not followed.
 const MOST_TERMS: usize = 12;
 const DEEPEST: usize = 6;
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::form::{Atom, Form};
 use crate::language::{FunctionText, Input, Location, Part, Skeleton};
 
-/// Most levels of callers that a value is lifted through.
+/// Limit of levels of callers that a value is lifted through.
 const ROUNDS: usize = 6;
 
 /// Calls of a function: callee, arguments.

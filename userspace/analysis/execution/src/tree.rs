@@ -20,11 +20,11 @@ use crate::language::{Edit, FunctionText, Input, LoopText, Part, Skeleton, State
 pub const SET: &str = "--set";
 /// Most contexts of one function; more are merged.
 pub const MOST_CONTEXTS: usize = 8;
-/// Most iterations of a loop with an evaluation each.
+/// Limit of iterations of a loop with an evaluation each.
 const ALL_POINTS: f64 = 16.0;
-/// Most rounds for recursion and irreducible regions to settle.
+/// Limit of rounds for recursion and irreducible regions to settle.
 const MOST_ROUNDS: usize = 400;
-/// Most evaluations of loops in one function and
+/// Limit of evaluations of loops in one function and
 /// context; after this loop variables have mean values.
 const MOST_WORK: usize = 200_000;
 /// Greatest number of iterations.

@@ -30,7 +30,7 @@ const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 /// Registers changed by calls, but for the result.
 const CHANGED_BY_CALLS: [usize; 8] = [1, 2, 6, 7, 8, 9, 10, 11];
 const RSP: usize = 4;
-/// Most stack slots followed.
+/// Limit of stack slots followed.
 const MOST_SLOTS: usize = 512;
 
 /// Place of a value: a register, or a stack slot by

@@ -17,7 +17,7 @@ const LINE: u32 = 64;
 const DRAWS: usize = 24;
 /// Fewest windows for a curve: sums of several segments have enough.
 const LEAST: u64 = 5;
-/// Most groups with a curve, by CPU time.
+/// Limit of groups with a curve, by CPU time.
 const CURVES: usize = 32;
 /// Places and objects of a row.
 const TOP: usize = 20;

@@ -49,7 +49,7 @@ const ROLLUP_TIME: Duration = Duration::from_secs(600);
 const PROFILE_TIME: Duration = Duration::from_secs(55);
 /// Time for a tracer to end before SIGKILL.
 const END_TIME: Duration = Duration::from_secs(60);
-/// Most tracers completing profiles at a time.
+/// Limit of tracers completing profiles at a time.
 const CLOSING: usize = 2;
 /// The tracer's least share of the budget for own CPU time.
 const LEAST_OWN: f64 = 0.25;
@@ -70,7 +70,7 @@ pub struct Options {
     pub keys: Keys,
     /// Folder of the store.
     pub store: PathBuf,
-    /// Most bytes of segments in the store.
+    /// Limit of bytes of segments in the store.
     pub store_bytes: u64,
     /// Addresses and sockets of the metrics.
     pub listen: Vec<Listen>,

@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 8;
 const REQUEST: Duration = Duration::from_secs(5);
 /// Time for a profile.
 const PROFILE: Duration = Duration::from_secs(60);
-/// Most bytes read from a client after the answer.
+/// Limit of bytes read from a client after the answer.
 const REST: usize = 1 << 20;
 /// How long the agent waits for the exporter to take a message.
 const PATIENCE: Duration = Duration::from_secs(2);

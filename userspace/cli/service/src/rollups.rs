@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 /// How long rollups stay.
 const OLDEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Most rows, about a gigabyte.
+/// Limit of rows, about a gigabyte.
 const MOST: u64 = 100_000;
 
 const CREATE: &str = "

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 const GROUPS: usize = 64;
 /// Segments without a sample before a group makes room.
 const ABSENT: u64 = 24;
-/// Most reasons and causes distinguished.
+/// Limit of reasons and causes distinguished.
 const CAUSES: usize = 24;
-/// Most sizes of caches shown.
+/// Limit of sizes of caches shown.
 const SIZES: usize = 6;
 /// Sizes shown on every machine.
 const FIXED: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];

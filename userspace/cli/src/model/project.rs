@@ -19,7 +19,7 @@ use locality_model::{Core, Profile};
 use super::program::Program;
 use crate::cli::model_args::CostArg;
 
-/// Most bytes of a machine file.
+/// Limit of bytes of a machine file.
 const LARGEST: u64 = 1 << 20;
 
 /// The run projected to another machine.
@@ -35,7 +35,7 @@ pub(crate) struct Projected {
 
 /// Caches of a host with unknown caches.
 const USUAL_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
-/// Most spots compared.
+/// Limit of spots compared.
 const MOST: usize = 10;
 
 /// Reads machine files; refuses two of one name.

@@ -27,7 +27,7 @@ use locality_report::schema::{
     },
 };
 
-/// Most lines of code in the text for each object.
+/// Limit of lines of code in the text for each object.
 const LINES: usize = 3;
 
 /// Settings of the approximate ranking.
