@@ -62,8 +62,7 @@ fn main() -> ExitCode {
     let when = cli.color;
     let place = Place { launched: false, quiet: cli.quiet, when };
     log_to_stderr(cli.verbose, when.on(&std::io::stderr()));
-    // Limits are raised for files of reports, except before
-    // a launch: a command inherits the limits unchanged.
+    // Files of reports need looser limits; a launched command must inherit the original limits.
     if !matches!(cli.other, None | Some(Other::Exact(_))) {
         sys::loosen_limits();
         ending::by_default();

@@ -60,7 +60,7 @@ fn ignore_interrupts() -> Option<libc::sigaction> {
 
 fn restore_interrupts(before: Option<libc::sigaction>) {
     if let Some(before) = before {
-        // SAFETY: the action is the earlier action.
+        // SAFETY: `before` is the action that the kernel returned.
         unsafe { libc::sigaction(libc::SIGINT, &raw const before, std::ptr::null_mut()) };
     }
 }

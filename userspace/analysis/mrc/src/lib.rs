@@ -4,9 +4,9 @@
 //! very next access) is cheap to measure; the stack distance (other granules touched in
 //! between, from 0) decides whether a cache still has the data. All methods rest on one
 //! mean: a window of r accesses touches fp(r) = τ · Σ_{j<r} P(T > j) distinct granules on
-//! average (Denning & Schwartz 1972, CACM 15(3)), so a reuse at time distance r has fp(r)
-//! − 1 others in between. τ is touches per access: one access that spans k granules is k
-//! touches. First touches have no distance; the mass of first touches stays in P.
+//! average (Denning & Schwartz 1972, CACM 15(3)), so a reuse at time distance r has
+//! fp(r) − 1 others in between. τ is touches per access: one access that spans k granules
+//! is k touches. First touches have no distance; the mass of first touches stays in P.
 //!
 //! | module | method | input beyond the histogram |
 //! |---|---|---|

@@ -1,7 +1,7 @@
 //! The mean along the phases spanned by a reuse: the default for runs cut into phases.
 //!
-//! The plain recipe cuts a run into time segments and converts each with the segment's SD(r)
-//! = τ · Σ_{j<r} P(T > j): [`Reach::Own`]. A reuse longer than the phase reaches into
+//! The plain recipe cuts a run into time segments and converts each with the segment's
+//! SD(r) = τ · Σ_{j<r} P(T > j): [`Reach::Own`]. A reuse longer than the phase reaches into
 //! earlier phases of other code; [`Reach::All`] adds the contribution of each phase. A touch
 //! at offset j in the window is new to the window if the touch's time distance exceeds j, so
 //! the phase over offsets a to b contributes the phase's τ · Σ_{a≤j<b} P(T > j).

@@ -7,8 +7,7 @@ use std::time::Duration;
 /// Blocks the signals of the agent's end and of children;
 /// returns a descriptor, readable after a signal.
 pub(crate) fn signals() -> io::Result<OwnedFd> {
-    // SAFETY: an all-zero set is valid to overwrite,
-    // and is live; the remaining arguments are plain.
+    // SAFETY: an all-zero set is valid to overwrite, and is live; the other arguments are plain.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
