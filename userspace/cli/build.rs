@@ -1,4 +1,4 @@
-//! Tells the program its commit, for `--version`: that of the repository which it is built in, else none.
+//! Gives the program the commit of the repository, for `--version`; `unknown` outside a repository.
 
 use std::path::Path;
 use std::process::Command;

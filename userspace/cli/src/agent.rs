@@ -1,4 +1,4 @@
-//! `agent`, and what goes with it: its segments, `query` and `merge`.
+//! `agent` and related commands: segments, `query`, `release` and `merge`.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -25,7 +25,7 @@ use crate::plan::{self, places};
 /// Runs an agent until a signal ends it.
 ///
 /// # Errors
-/// It cannot start.
+/// The agent cannot start.
 pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
     let words = words(&args);
     let targets = args.pids.iter().map(|pid| (*pid, proc::start_ticks(*pid).unwrap_or(0))).collect();
@@ -64,7 +64,7 @@ fn words(args: &AgentArgs) -> Vec<OsString> {
     words
 }
 
-/// Refuses what the first segment would refuse.
+/// Checks the options like the first segment.
 fn check(mut words: Vec<OsString>, pids: &[u32]) -> Result<()> {
     words.splice(0..0, ["locality-bpf", "--segment", "1"].map(OsString::from));
     for pid in pids {
@@ -74,10 +74,10 @@ fn check(mut words: Vec<OsString>, pids: &[u32]) -> Result<()> {
     plan::plan(cli.trace, true).map(drop)
 }
 
-/// Traces one segment; there is no report.
+/// Traces one segment, without a report.
 ///
 /// # Errors
-/// The trace failed, or its file is not complete.
+/// The trace failed, or the file is not complete.
 pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
     if !locality_service::end_with_agent(agent) {
         bail!("a segment is traced for an agent, and there is none");
@@ -90,10 +90,10 @@ pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
     }
 }
 
-/// Prints what an agent's rollups say.
+/// Prints an agent's rollups.
 ///
 /// # Errors
-/// There is no store, or nothing in it.
+/// The store is missing or empty.
 pub fn query(args: &QueryArgs) -> Result<ExitCode> {
     let is_json = match args.format {
         Format::Text => false,
@@ -105,19 +105,19 @@ pub fn query(args: &QueryArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has an agent release its programs.
+/// Makes an agent release the traced programs.
 ///
 /// # Errors
-/// There is no agent, or it does not answer.
+/// No agent, or no answer of the agent.
 pub fn release(args: &ReleaseArgs) -> Result<ExitCode> {
     locality_service::release::all(&args.store, args.time)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes several profiles as one.
+/// Merges several profiles into a file.
 ///
 /// # Errors
-/// One cannot be read or is unlike the others, or the place cannot be written.
+/// A profile is unreadable or unlike the rest, or the file cannot be written.
 pub fn merge(args: &MergeArgs, quiet: bool) -> Result<ExitCode> {
     for file in &args.files {
         let canonical = |path: &std::path::Path| std::fs::canonicalize(path).ok();

@@ -1,7 +1,7 @@
 //! Opens a file in the user's browser, never as root.
 //!
-//! Under sudo the browser starts as the invoking user, with that user's home and session. Nothing waits
-//! for the browser, and what it prints is dropped.
+//! Under sudo the browser starts as the invoking user, with that user's home and session.
+//! The program does not wait for the browser's end, and drops the browser's output.
 
 use std::{
     ffi::{CStr, OsString},
@@ -13,13 +13,13 @@ use std::{
 
 use locality_profile::Owner;
 
-/// A command that starts a browser and fails at once, fails in this time.
+/// Longest wait for an early failure of the browser's start.
 const FAILS_WITHIN: Duration = Duration::from_millis(300);
 
 /// Opens a file; `owner` is the user who called sudo.
 ///
 /// # Errors
-/// Why that cannot be, as a sentence.
+/// A sentence with the reason.
 pub fn open(file: &Path, owner: Option<Owner>) -> Result<(), String> {
     // SAFETY: the call has no arguments.
     let is_root = unsafe { libc::geteuid() } == 0;
@@ -43,7 +43,7 @@ pub fn open(file: &Path, owner: Option<Owner>) -> Result<(), String> {
     let mut command = Command::new(&program);
     command.arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     if let Some(Owner { uid, gid }) = user {
-        // With a user the library drops all groups of root's first.
+        // Before the change of user the library drops root's groups.
         command.uid(uid).gid(gid);
         if let Some((home, name)) = home {
             command.env("HOME", &home).env("USER", &name).env("LOGNAME", name);
@@ -82,7 +82,7 @@ fn set(name: &str) -> Option<OsString> {
 
 /// Home and name of a user.
 fn home_of(uid: u32) -> Option<(OsString, OsString)> {
-    // SAFETY: no other thread asks for users; the entry is copied before anything else is called.
+    // SAFETY: no other thread asks for users; the entry is copied before any further call.
     unsafe {
         let entry = libc::getpwuid(uid);
         let of = |text: *const libc::c_char| OsString::from_vec(CStr::from_ptr(text).to_bytes().to_vec());

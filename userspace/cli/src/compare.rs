@@ -1,8 +1,8 @@
-//! `locality-bpf compare A B`: reads two reports or profiles and says how alike they are.
+//! `locality-bpf compare A B`: reads two reports or profiles and prints the similarity.
 //!
-//! Not here: what the numbers mean (`locality_compare`). A profile is recognised by
-//! its first bytes, whatever its name, and reported as `report --format json` would. Limit: reports
-//! of more than 1 GiB are refused.
+//! Not here: the meaning of the numbers (`locality_compare`). A profile
+//! is recognised by the first bytes, not by name, and reported as by
+//! `report --format json`. Limit: reports of more than 1 GiB are refused.
 
 use std::{io::Read as _, path::Path};
 
@@ -28,7 +28,7 @@ const MOST_BYTES: u64 = 1 << 30;
 /// The comparison of two files, printed.
 ///
 /// # Errors
-/// A file that cannot be read or is no report, with its name; reports with nothing in common.
+/// An unreadable file or a file other than a report, with the name; reports without a common part.
 pub fn run(a: &Path, b: &Path, format: Format) -> Result<String> {
     if matches!(format, Format::Callgrind | Format::Html) {
         let why = "a comparison is printed as text or json, not as a Callgrind file or a page";
@@ -50,10 +50,10 @@ fn read(path: &Path) -> Result<Report> {
     reports::read(&report).map_err(|unfit: Unfit| anyhow!("{} {unfit}", path.display()))
 }
 
-/// The report of a profile, or one in JSON, with all rows that there are.
+/// The report of a profile, or a report in JSON, with every row.
 ///
 /// # Errors
-/// A file that cannot be read or is neither.
+/// An unreadable file, or neither report nor profile.
 pub fn report_of(path: &Path) -> Result<schema::Report> {
     let name = path.display();
     let cannot = || format!("cannot read {name}");

@@ -1,5 +1,5 @@
-//! `locality-bpf diff BASE NEW`: reads both sides, prints what changed, says by its status whether
-//! a gate is passed.
+//! `locality-bpf diff BASE NEW`: reads both sides,
+//! prints the changes; the exit status reports the gate.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,13 +19,13 @@ use crate::private_file;
 
 /// Exit status of a regression.
 const REGRESSION: u8 = 3;
-/// Exit status with `--strict` where nothing is certain.
+/// Exit status with `--strict` for an inconclusive comparison.
 const INCONCLUSIVE: u8 = 4;
 
 /// Compares two sides.
 ///
 /// # Errors
-/// Files that cannot be read, are empty or cannot be compared; a place that cannot be written.
+/// Files that cannot be read, are empty or cannot be compared; a file that cannot be written.
 pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
     let [base, new] = sides(args)?;
     if let Some(output) = &args.output {
@@ -62,7 +62,7 @@ pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
     })
 }
 
-/// Files of the base and of the new side. A bare file belongs to the side that has no other.
+/// Files of the base and of the new side. A bare file belongs to the side without files.
 fn sides(args: &DiffArgs) -> Result<[Vec<PathBuf>; 2], WrongUse> {
     let (mut base, mut new) = (args.base.clone(), args.new.clone());
     match args.files.as_slice() {

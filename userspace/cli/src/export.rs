@@ -1,4 +1,4 @@
-//! `locality-bpf export FILE --to FORMAT`: reads a profile, writes what another program opens.
+//! `locality-bpf export FILE --to FORMAT`: reads a profile, writes a file for another program.
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -17,7 +17,8 @@ use crate::private_file;
 /// Exports a profile.
 ///
 /// # Errors
-/// A profile that cannot be read, is empty, or lacks what is asked for; a place that cannot be written.
+/// A profile that cannot be read, is empty, or lacks
+/// the data requested; a file that cannot be written.
 pub fn run(args: &ExportArgs, quiet: bool) -> Result<ExitCode> {
     let file = args.file.as_path();
     match &args.output {

@@ -1,8 +1,8 @@
-//! The HTML report: reads the source files that the page shows, and puts the page where it is wanted.
+//! The HTML report: reads the page's source files, and writes the page.
 //!
-//! Paths of source files come from the debug information of traced programs. A page is there to be handed
-//! on, so a file is read with the rights of the user who called sudo, and only where its name is that of
-//! source code: no program can have a root-only file of its choice put into a report.
+//! Paths of source files come from the debug information of traced programs. Users pass
+//! pages on, so a file is read with the rights of the user who called sudo, and only
+//! with a name of source code. Thus no program can put a root-only file into a report.
 
 use std::{
     fs::{File, Metadata},
@@ -24,7 +24,7 @@ use crate::{
     private_file,
 };
 
-/// Bytes of one source file, and of all of a page, at most.
+/// Limit of bytes of one source file, and of a page's source files.
 const FILE_BYTES: u64 = 1 << 20;
 const ALL_BYTES: u64 = 4 << 20;
 /// Source files of a page, at most.
@@ -37,14 +37,14 @@ const LANGUAGES: [&str; 42] = [
     "kt", "ml", "nim", "py", "pyx", "rs", "s", "swift", "tcc", "zig",
 ];
 
-/// Where a page goes.
+/// Options and destination of a page.
 #[derive(Debug)]
 pub struct Wanted<'a> {
     /// Options of the page.
     pub args: &'a HtmlArgs,
-    /// Where it is wanted.
+    /// Format and destination.
     pub output: &'a OutputArgs,
-    /// The profile that it is made of; `None` where none was written.
+    /// The page's profile; `None` if no profile was written.
     pub profile: Option<&'a Path>,
     /// A launched command owns stdout.
     pub launched: bool,
@@ -52,10 +52,10 @@ pub struct Wanted<'a> {
     pub quiet: bool,
 }
 
-/// Makes the page of a report and writes it; `profile` is that of a live trace.
+/// Makes the page of a report and writes it; `profile` is of a live trace.
 ///
 /// # Errors
-/// A place that cannot be written.
+/// The file cannot be written.
 pub fn write(report: Report, profile: Option<&Profile>, wanted: &Wanted<'_>) -> Result<()> {
     let owner = Owner::of_sudo();
     let sources = match wanted.args.no_source {
@@ -82,7 +82,7 @@ pub fn write(report: Report, profile: Option<&Profile>, wanted: &Wanted<'_>) -> 
     Ok(())
 }
 
-/// The file that a page goes to; `None` for stdout.
+/// The page's file; `None` for stdout.
 fn place(wanted: &Wanted<'_>) -> Option<PathBuf> {
     if wanted.output.report.is_some() {
         return wanted.output.report.clone();
@@ -95,7 +95,7 @@ fn place(wanted: &Wanted<'_>) -> Option<PathBuf> {
 /// Reads files with the rights of the user who called sudo.
 fn read_all(files: Vec<String>, started_unix_ns: Option<u64>, owner: Option<Owner>) -> Vec<Source> {
     let read = move || {
-        // Without the change of rights nothing is read.
+        // Without the change of rights no file is read.
         let refused = owner.filter(|owner| owner.uid != 0).and_then(|owner| become_user(owner).err());
         let mut left = ALL_BYTES;
         let source = |file: String| {
@@ -110,14 +110,14 @@ fn read_all(files: Vec<String>, started_unix_ns: Option<u64>, owner: Option<Owne
         };
         files.into_iter().take(FILES).map(source).collect()
     };
-    // Rights of files belong to a thread: the rest of the program keeps its own.
+    // Rights to files belong to a thread: other threads keep root's rights.
     std::thread::scope(|scope| scope.spawn(read).join()).unwrap_or_default()
 }
 
-/// Gives this thread the rights to files that a user has, without groups but the user's own.
+/// Gives the thread a user's rights to files, with only the user's primary group.
 fn become_user(Owner { uid, gid }: Owner) -> Result<(), String> {
-    // SAFETY: the calls take numbers, and no list of groups; unlike the functions of the C library they
-    // change this thread only.
+    // SAFETY: the calls take numbers, and no list of groups; unlike the
+    // functions of the C library, the system calls change one thread only.
     let now = unsafe {
         if libc::geteuid() != 0 {
             return Ok(());
@@ -125,7 +125,7 @@ fn become_user(Owner { uid, gid }: Owner) -> Result<(), String> {
         libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>());
         libc::syscall(libc::SYS_setfsgid, gid);
         libc::syscall(libc::SYS_setfsuid, uid);
-        // An impossible user changes nothing, and the answer is the present one.
+        // The call with an impossible user changes no rights and returns the present user.
         libc::syscall(libc::SYS_setfsuid, u32::MAX)
     };
     match now == i64::from(uid) {
@@ -134,7 +134,7 @@ fn become_user(Owner { uid, gid }: Owner) -> Result<(), String> {
     }
 }
 
-/// A source file, and what the file system says of it.
+/// Text and metadata of a source file.
 fn read_one(file: &str, left: &mut u64) -> Result<(String, Metadata), String> {
     let path = Path::new(file);
     let end = path.extension().map(|end| end.to_string_lossy().to_lowercase()).unwrap_or_default();

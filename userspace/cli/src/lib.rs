@@ -1,13 +1,13 @@
-//! The command line, as a library for its tests.
+//! The command line, as a library for tests.
 //!
-//! `cli` is what the user typed, `agent` starts the agent and asks for what it stored, `plan` what a
-//! trace's options mean on this machine, `compare` sets two reports against each other, `diff` says
-//! what changed between two profiles, `export` writes for other programs (`private_file`: for one's own
-//! eyes), `objects` lists variables, `html` writes the page for a browser and `browser` opens it,
-//! `mends` says what mends an error, `pager` shows long pages on a terminal.
+//! `cli` has the user's options, `agent` starts the agent and queries the store, `plan` checks a
+//! trace's options on the machine. `compare` compares two reports, `diff` two profiles, `model`
+//! prints the execution model. `export` writes for further programs (`private_file`: readable by
+//! the user alone), `objects` lists variables, `html` writes the page for a browser and `browser`
+//! opens the page. `mends` has remedies of errors, `pager` shows long pages on a terminal.
 //!
-//! Not here: measuring (`locality-tracer`, `locality-runner`), and what a machine allows
-//! (`locality-doctor`).
+//! Not here: measuring (`locality-tracer`, `locality-runner`),
+//! and the limits of a machine (`locality-doctor`).
 
 pub mod agent;
 pub mod browser;

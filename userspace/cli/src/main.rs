@@ -1,4 +1,5 @@
-//! The command line: parses, hands over, prints, and turns errors into one sentence and an exit status.
+//! The command line: parses, calls the commands, prints,
+//! and turns errors into one sentence and an exit status.
 
 use std::{
     io::IsTerminal as _,
@@ -49,7 +50,7 @@ use locality_tracer::{
 use locality_units::parse::WrongUse;
 
 fn main() -> ExitCode {
-    // The process in which shadow windows are executed is this program too.
+    // The window process and further helpers run the same program.
     locality_shadow::helper::become_helper_if_asked();
     watchdog::become_guard_if_asked();
     locality_symbols::become_symboliser_if_asked();
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
     let when = cli.color;
     let place = Place { launched: false, quiet: cli.quiet, when };
     log_to_stderr(cli.verbose, when.on(&std::io::stderr()));
-    // Reports are written to files, too; what is launched starts with what we were given.
+    // Files of reports need looser limits; a launched command must inherit the original limits.
     if !matches!(cli.other, None | Some(Other::Exact(_))) {
         sys::loosen_limits();
         ending::by_default();
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
             estimator,
             output,
         }) => {
-            // Misses of stores count as those of loads do.
+            // Misses of stores count like misses of loads.
             let accesses = Accesses::ReadsAndWrites;
             let options = Options { level: level.into(), skid, accesses, ignore, ..Options::default() };
             let against = against.map(|_| objects::Against { options, displace: simulate_skid });
@@ -126,11 +127,11 @@ fn main() -> ExitCode {
     })
 }
 
-/// An error and its causes in one line; a cause that its error names already is not said twice.
-/// (`-v` shows what the verifier says on hundreds of lines.)
+/// An error with the causes in one line, without repeated
+/// causes. (`-v` shows the hundreds of lines of the verifier.)
 fn sentence(error: &anyhow::Error) -> String {
     tracing::debug!("{error:?}");
-    // A cause may name a process or a file, by the name that a stranger gave it.
+    // A cause may contain the name of a process or a file, chosen by a stranger.
     let said = error.chain().map(ToString::to_string).fold(String::new(), |said, cause| {
         let cause = &printable(cause.lines().next().unwrap_or_default());
         match (said.is_empty(), said.contains(cause.as_str())) {
@@ -145,7 +146,7 @@ fn sentence(error: &anyhow::Error) -> String {
     }
 }
 
-/// Prints what the parser has to say in place of any work.
+/// Prints a page of the parser in place of work.
 fn show(page: &order::Page) -> ExitCode {
     let (to, text): (&mut dyn std::io::Write, _) = match (page.is_answer, &page.coloured, &page.plain) {
         (true, coloured, plain) => {
@@ -218,8 +219,8 @@ fn not_callgrind(output: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// The command owns stdout, and its status is ours, unless it succeeded and we did not. What cannot
-/// be written in one place is in another.
+/// The command owns stdout and sets the exit status, unless only the command succeeded.
+/// A report that cannot be written to the file is printed, if no profile is stored.
 fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let place = Place { launched: true, quiet, when };
     let print = args.print.clone();
@@ -255,7 +256,7 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
 }
 
-/// `html` is how a page is made, and the profile that it is of.
+/// `html`: options of a page, and the page's profile.
 fn print_exact(
     report: &schema::Report,
     output: &OutputArgs,
@@ -326,7 +327,7 @@ fn report(
     Ok(success(&profile))
 }
 
-/// What is left of a profile was printed: no success, for data are missing.
+/// The rest of an incomplete profile was printed: no success, for data are missing.
 fn incomplete(file: &Path, what_says: &str) -> ExitCode {
     say(&format!("the profile {} is not complete: {what_says} says what is missing", file.display()));
     ExitCode::FAILURE
@@ -348,7 +349,7 @@ fn list_objects(
     Ok(if listed.is_complete { ExitCode::SUCCESS } else { incomplete(file, "`locality-bpf report`") })
 }
 
-/// Exit status 1 says that a trace is not possible.
+/// Exit status 1: a trace is not possible.
 fn examine(pid: Option<u32>, as_json: bool, when: When) -> Result<ExitCode> {
     let report = doctor::examine(pid);
     let mut page = Vec::new();
@@ -422,14 +423,14 @@ fn calibrate() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a report is printed, and which part of it.
+/// Options and part of a printed report.
 struct Printing {
     output: OutputArgs,
     part: PartArgs,
     html: HtmlArgs,
 }
 
-/// Where a report goes unless to a file, and how.
+/// Destination of a report without a file.
 #[derive(Clone, Copy)]
 struct Place {
     /// A launched command owns stdout.
@@ -438,7 +439,7 @@ struct Place {
     when: When,
 }
 
-/// Whether a report has colours where it goes.
+/// Whether a report has colours at the destination.
 fn in_colours(output: &OutputArgs, Place { launched, when, .. }: Place) -> bool {
     match (&output.report, launched) {
         (Some(_), _) => when.in_file(),
@@ -455,7 +456,7 @@ fn success(profile: &Profile) -> ExitCode {
     }
 }
 
-/// Prints a report to the file asked for, else to stdout, which belongs to the command when one was launched.
+/// Prints a report to the file given, or to stdout; to stderr if a launched command owns stdout.
 fn print(
     profile: &Profile,
     estimator: Estimator,
@@ -514,13 +515,13 @@ fn print(
     put(&page, output, place)
 }
 
-/// A file as one types it here: without the folder that one is in.
+/// A file's path relative to the working directory, for a command line.
 fn as_typed(file: &Path) -> PathBuf {
     let here = std::env::current_dir().ok();
     here.and_then(|here| file.strip_prefix(here).ok()).unwrap_or(file).to_owned()
 }
 
-/// Columns of the terminal that a report goes to.
+/// Columns of the report's terminal.
 fn columns(output: &OutputArgs, place: Place) -> Option<usize> {
     match (&output.report, place.launched) {
         (Some(_), _) => None,
@@ -529,7 +530,7 @@ fn columns(output: &OutputArgs, place: Place) -> Option<usize> {
     }
 }
 
-/// To the file asked for, else to stdout, which belongs to the command when one was launched.
+/// Writes to the file given, or to stdout; to stderr if a launched command owns stdout.
 fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
     match (&output.report, place.launched) {
         (Some(file), _) => to_file(file, page.as_bytes(), place.quiet),

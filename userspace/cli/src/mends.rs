@@ -1,11 +1,11 @@
-//! What mends an error, where whoever named it could not say: limits of this process, and files
-//! that are no profile.
+//! Remedies of errors beyond the knowledge of the failing
+//! code: limits of the process, and files other than profiles.
 
 use std::{ffi::c_int, io};
 
 use locality_profile::Error;
 
-/// What mends an error with these words.
+/// The remedy of an error; `said`: the error's text.
 pub fn of(error: &anyhow::Error, said: &str) -> Option<String> {
     let of_profile = error.chain().find_map(|cause| cause.downcast_ref::<Error>());
     let mend = match of_profile {
@@ -20,7 +20,7 @@ pub fn of(error: &anyhow::Error, said: &str) -> Option<String> {
     Some(mend.to_owned())
 }
 
-/// The limits of this process that errors come from; `None`: unlimited.
+/// Limits of the process; `None`: unlimited.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     files: Option<u64>,
@@ -40,10 +40,10 @@ fn of_limits(said: &str) -> Option<String> {
     )
 }
 
-/// SQLite says so when it cannot open a file, whatever the reason; only few descriptors explain
-/// that for a place that was tried.
+/// SQLite's message for any failure to open a file; a small
+/// limit of descriptors explains the message for a tried path.
 const SQLITE_CANNOT_OPEN: &str = "unable to open database file";
-/// With more descriptors than that, those are not the reason.
+/// With a limit from here on, descriptors are not the reason.
 const FEW_FILES: u64 = 256;
 
 fn within(said: &str, limits: Limits) -> Option<String> {

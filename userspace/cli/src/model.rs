@@ -1,6 +1,7 @@
 //! `locality-bpf model FILE`: the execution model of a traced program.
 //!
-//! Reads the profile and the program's files, builds the skeleton, evaluates what the user changes, prints.
+//! Reads the profile and the program's files, builds
+//! the skeleton, evaluates the user's changes, prints.
 
 mod fdata;
 mod page;
@@ -30,40 +31,40 @@ use self::program::Program;
 use crate::cli::model_args::{CostArg, ModelArgs, ModelFormat};
 use crate::private_file;
 
-/// Bytes of a skeleton or a machine file that are read.
+/// Limit of bytes of a skeleton.
 const LARGEST: u64 = 64 << 20;
 
-/// Everything that a page says.
+/// Contents of a page.
 pub(crate) struct Model {
     pub profile: Profile,
     pub built: Built,
     pub observed: Observed,
     pub unread: BTreeMap<String, String>,
-    /// The program as it ran, by the tree.
+    /// Expected executions of the run, by the tree.
     pub expected: Result<Expected, String>,
     /// With the user's changes; `None` without any.
     pub changed: Option<Changed>,
     pub spots: Vec<Spot>,
-    /// Time and code that the selected spots hold.
+    /// Shares of time and code in the selected spots.
     pub selected: (f64, f64),
     pub coverage: f64,
     pub leanness: f64,
     pub path: Vec<PathNode>,
-    /// Shares on this machine by the chosen model of costs, and by the paper's roofline beside it.
+    /// Shares on the traced machine by the chosen model of costs, and by the paper's roofline.
     pub by_model: Vec<project::ByModel>,
     /// The chosen model of costs.
     pub cost: CostArg,
-    /// Other machines.
+    /// Projections to further machines.
     pub projected: Vec<project::Projected>,
 }
 
-/// What the user's changes do.
+/// Effects of the user's changes.
 pub(crate) struct Changed {
     pub skeleton: Skeleton,
-    /// Instructions and time, as parts of those before.
+    /// Instructions and time, as ratios to the run.
     pub instructions: f64,
     pub time: f64,
-    /// Of each spot, executions as part of those before.
+    /// Instructions of each spot, as ratios to the run.
     pub spots: BTreeMap<spots::Place, f64>,
     /// Iterations of loops, by function and label as in the run's skeleton.
     pub trips: BTreeMap<(usize, u64), f64>,
@@ -72,7 +73,7 @@ pub(crate) struct Changed {
 /// Prints the model of a profile.
 ///
 /// # Errors
-/// A profile without samples, an edited skeleton or a value that cannot be used: one sentence.
+/// A profile without samples, an unusable edited skeleton or value: one sentence.
 pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
     let file = args.file.as_path();
     let name = file.display();
@@ -204,7 +205,7 @@ fn set(skeleton: &mut Skeleton, name: &str, value: f64) -> Result<()> {
     let wanted = |name: &str| parse::expression(name).ok().map(|form| form.to_string());
     let mut found: Vec<(usize, usize)> = Vec::new();
     let mut known: Vec<String> = Vec::new();
-    // What bounds depend on and nobody knows can be given a value too.
+    // Unknown atoms of bounds may have a value, too.
     for function in &mut skeleton.functions {
         for name in function.unknown() {
             function.inputs.push(Input { name, values: Vec::new(), from: String::new() });
@@ -263,7 +264,7 @@ fn set(skeleton: &mut Skeleton, name: &str, value: f64) -> Result<()> {
     result
 }
 
-/// Executions with the changes, as parts of those without.
+/// Instructions with the changes, as ratios to the run.
 fn compare(
     built: &Built,
     before: std::result::Result<&Expected, &String>,
@@ -273,7 +274,7 @@ fn compare(
     let before =
         before.map_err(|why| anyhow!("the skeleton of the run itself cannot be evaluated: {why}"))?;
     let expected = tree::evaluate(&skeleton).map_err(|refused| anyhow!("{refused}"))?;
-    // Functions are known by their places, since an edited text may leave some out.
+    // Functions are matched by place, since an edited text may leave functions out.
     let places: BTreeMap<usize, usize> = built
         .skeleton
         .functions
@@ -317,7 +318,7 @@ fn compare(
     Ok(Changed { skeleton, instructions, time, spots: ratios, trips })
 }
 
-/// Of blocks in loops with edits: instructions that an execution saves, and cores that share the work.
+/// For blocks in edited loops: instructions saved per execution, and cores that share the work.
 fn factors(skeleton: &Skeleton) -> BTreeMap<(usize, u64), (f64, f64)> {
     let mut found = BTreeMap::new();
     for (number, function) in skeleton.functions.iter().enumerate() {
@@ -326,7 +327,7 @@ fn factors(skeleton: &Skeleton) -> BTreeMap<(usize, u64), (f64, f64)> {
     found
 }
 
-/// `test`: blocks whose comparison and branch most iterations no longer need, and the part of them.
+/// `test`: blocks of tests, and the share of iterations without comparison and branch.
 fn gather(
     function: usize,
     body: &[Statement],

@@ -1,6 +1,5 @@
-//! `locality-bpf objects FILE`: data objects of a profile with their lines, fields, layout and
-//! conflicts; and beside them, at request, what attribution without addresses makes of the same
-//! samples (`against`).
+//! `locality-bpf objects FILE`: data objects of a profile with lines, fields, layout and
+//! conflicts; at request, beside an attribution of the samples without addresses (`against`).
 
 mod against;
 
@@ -20,19 +19,20 @@ pub use self::against::Against;
 use crate::cli::Format;
 use locality_runner as exact;
 
-/// A page, and whether the profile that it is of is complete.
+/// A page, and whether the page's profile is complete.
 #[derive(Debug)]
 pub struct Listed {
     /// Text or JSON.
     pub page: String,
-    /// False where the trace was cut short or the file is damaged.
+    /// False if the trace was cut short or the file is damaged.
     pub is_complete: bool,
 }
 
 /// The page for a profile.
 ///
 /// # Errors
-/// A file that is no profile, or one that knows no objects, a format that has none; a sentence each.
+/// A file other than a profile, a profile without
+/// objects, or a format without objects; a sentence each.
 pub fn run(
     file: &Path,
     estimator: Estimator,

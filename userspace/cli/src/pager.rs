@@ -1,8 +1,8 @@
-//! A pager for long pages on a terminal: `LOCALITY_PAGER`, else `PAGER`, else `less -FRX`.
+//! A pager for long pages on a terminal: `LOCALITY_PAGER`, or `PAGER`, or `less -FRX`.
 //!
-//! As `git` does: a shell runs what the variable says, and an empty one or `cat` means none. The
-//! pager has the terminal until it ends, so Ctrl-C is its own until then. Under sudo `less` starts
-//! no shells (`LESSSECURE`).
+//! As in `git`, a shell runs the variable's command; an empty value or
+//! `cat` means no pager. Until the pager ends, only the pager receives
+//! Ctrl-C. Under sudo `less` starts no shells (`LESSSECURE`).
 
 use std::{
     ffi::OsString,
@@ -10,10 +10,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The pager where nobody names one.
+/// Default pager.
 const USUAL: &str = "less -FRX";
 
-/// Shows a page in the pager; `false` where there is none to show it.
+/// Shows a page in the pager; `false` without a pager.
 pub fn show(page: &str) -> bool {
     match command(|name| std::env::var_os(name)) {
         Some(pager) => through(&pager, page),
@@ -21,7 +21,7 @@ pub fn show(page: &str) -> bool {
     }
 }
 
-/// What a shell is to run; `None` for no pager.
+/// Command for the shell; `None` for no pager.
 fn command(variable: impl Fn(&str) -> Option<OsString>) -> Option<OsString> {
     let named = ["LOCALITY_PAGER", "PAGER"].iter().find_map(|name| variable(name));
     let pager = named.unwrap_or_else(|| USUAL.into());
@@ -44,11 +44,11 @@ fn through(pager: &OsString, page: &str) -> bool {
     let _ = shell.stdin.take().map(|mut to| to.write_all(page.as_bytes()));
     let status = shell.wait();
     restore_interrupts(before);
-    // A shell ends with these where there is no such program.
+    // Exit status of a shell for a missing program.
     !status.is_ok_and(|status| matches!(status.code(), Some(126 | 127)))
 }
 
-/// Has Ctrl-C reach the pager alone; returns what it did before.
+/// Ignores Ctrl-C outside the pager; returns the earlier action.
 fn ignore_interrupts() -> Option<libc::sigaction> {
     // SAFETY: all-zero bytes are valid actions, both are live, and no handler is installed.
     unsafe {
@@ -60,7 +60,7 @@ fn ignore_interrupts() -> Option<libc::sigaction> {
 
 fn restore_interrupts(before: Option<libc::sigaction>) {
     if let Some(before) = before {
-        // SAFETY: the action is the one that was there.
+        // SAFETY: `before` is the action that the kernel returned.
         unsafe { libc::sigaction(libc::SIGINT, &raw const before, std::ptr::null_mut()) };
     }
 }

@@ -1,5 +1,5 @@
-//! What the user typed, as it is on this machine: targets that exist and may be traced, or one
-//! sentence why not.
+//! The user's options on the machine: targets that
+//! exist and may be traced, or one sentence of refusal.
 
 use std::{
     collections::HashSet,
@@ -27,10 +27,10 @@ use locality_kernel::{
 /// Profile when `-o` is not given.
 const DEFAULT_PROFILE: &str = "trace.locality";
 
-/// Least of `--max-stop`: for less, every stop would be for nothing.
+/// Least of `--max-stop`: a shorter stop would be useless.
 const SHORTEST_STOP: Duration = Duration::from_micros(100);
 
-/// Checks everything that can be checked before anything is touched.
+/// Checks options and targets before any effect.
 pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
     check_rights(!args.no_window && !args.no_stop && (!args.all || args.segment.is_some()))?;
     let targets = if args.all {
@@ -109,8 +109,8 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         user_only: args.user_only,
         heap,
         heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),
-        // Stopping every thread of a machine would make each program on it notice a tracer, so that only an
-        // agent does so, which somebody set up for the machine.
+        // Stops of every thread of a machine would show a tracer to each program,
+        // so only an agent, set up for the machine, stops threads with `--all`.
         may_stop: !args.no_stop && (targets != Targets::All || is_segment),
         targets,
         duration: args.duration,
@@ -128,21 +128,21 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
     })
 }
 
-/// Places that a report must leave alone: a profile, and the one before it.
+/// Paths forbidden to a report: a profile, and the earlier profile.
 pub fn places(profile: &Path) -> [PathBuf; 2] {
     [profile.to_owned(), locality_profile::earlier(profile)]
 }
 
-/// Refuses a report in the place of a profile, or of the one before it.
+/// Refuses a report in the place of a profile or of the earlier profile.
 ///
 /// # Errors
-/// Such a place.
+/// The report's path is a profile's path.
 pub fn keep_apart(print: &OutputArgs, profile: &Path) -> Result<()> {
     let Some(report) = &print.report else { return Ok(()) };
     Ok(writing::keep_apart(report, &places(profile))?)
 }
 
-/// Whether a process exists and is one that we can trace.
+/// Checks that a process exists and can be traced.
 pub fn check_process(pid: u32) -> Result<()> {
     let status = match proc::status(pid) {
         Ok(status) => status,

@@ -1,7 +1,7 @@
-//! Files that only the invoking user reads: mode 0600, and under `sudo` owned by whoever called it.
+//! Files readable by the invoking user alone: mode 0600, and under `sudo` owned by the caller.
 //!
-//! Names and lines of a traced program are its owner's business, so exports are as private as profiles.
-//! A symbolic link is not followed: under `sudo` it could lead anywhere.
+//! Names and lines of a traced program concern the owner alone, so exports are as private as
+//! profiles. A symbolic link is not followed: under `sudo` a link could lead to any file.
 
 use std::{
     fs,
@@ -14,19 +14,19 @@ use anyhow::{Context as _, Result, bail};
 use locality_kernel::writing;
 use locality_profile::Owner;
 
-/// Writes a file in place of whatever has its name, a named pipe, or a device.
+/// Writes a file in place of a file of the name, or into a named pipe or a device.
 ///
 /// # Errors
-/// A place that cannot be written.
+/// The file cannot be written.
 pub fn write(path: &Path, bytes: &[u8], quiet: bool) -> Result<()> {
     let owner = Owner::of_sudo().map(|owner| (owner.uid, owner.gid));
     writing::to_private_file(path, bytes, owner, quiet)
 }
 
-/// Writes files into a folder, which is made where there is none. Other files in the folder stay.
+/// Writes files into an existing or new folder. Further files in the folder stay.
 ///
 /// # Errors
-/// A place that cannot be written.
+/// The folder or a file cannot be written.
 pub fn write_folder(folder: &Path, files: &[(String, Vec<u8>)], quiet: bool) -> Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Ok(()) => {

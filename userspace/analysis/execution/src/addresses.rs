@@ -1,14 +1,14 @@
 //! Addresses that code forms, without the contents of registers and memory.
 //!
-//! Registers and words begin with arbitrary values, a different one each. What the code computes of them is
-//! computed: copies, sums, shifts, products and what was stored before. So walks have their strides, words
-//! that are stored and loaded again have one address, and what a load brings leads anywhere.
+//! Each register and word begins with a different arbitrary value. Copies, sums, shifts,
+//! products and loads of stored values are computed. Thus walks have the strides of the code,
+//! a word stored and loaded again has one address, and other loads bring arbitrary pointers.
 //!
-//! An access with other computed steps than in windows takes the windows' step: a loaded index is often
-//! the next one.
+//! An access takes the windows' step, even against the
+//! computed address: a loaded index is often the next index.
 //!
-//! Sources of error: arbitrary values lie nowhere near each other, so lines that two pointers share are two
-//! lines; the rest of what instructions compute is arbitrary as well; a conditional move is made.
+//! Sources of error: arbitrary values are far apart, so a line shared by two pointers becomes two
+//! lines; results of further instructions are arbitrary as well; every conditional move is made.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,10 +22,10 @@ use crate::work;
 
 /// Top of the stack at the beginning.
 const STACK: u64 = 0x7ffd_0000_0000;
-/// Where thread-local data lie.
+/// Base of thread-local data.
 const SEGMENT: u64 = 0x7e00_0000_0000;
 
-/// What an instruction accesses and writes, found once.
+/// Accesses and written registers of an instruction, found once.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     instruction: Instruction,
@@ -35,13 +35,13 @@ pub(crate) struct Known {
     seen: Option<AccessSeen>,
 }
 
-/// Where an access went in windows.
+/// Steps and new lines of an access in windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct AccessSeen {
-    /// The most frequent step from one execution to the next in bytes, where most steps are that one, and its
-    /// share.
+    /// The most frequent step between executions in bytes
+    /// and the share of the step; only with a majority.
     pub stride: Option<(i64, f64)>,
-    /// Lines that it touched as the first in a window, by execution.
+    /// Lines touched first by the access in a window, per execution.
     pub lines: Option<f64>,
 }
 
@@ -77,19 +77,19 @@ impl Known {
 const RSP: usize = 4;
 const RBP: usize = 5;
 
-/// Number of the general register that another one is part of.
+/// Number of the general register around a register.
 fn general(register: Register) -> Option<usize> {
     register.is_gpr().then(|| register.full_register().number())
 }
 
-/// Any value, always the same for the same seed.
+/// A pseudo-random value of a seed.
 fn any(seed: u64) -> u64 {
     let mixed = (seed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 32)
 }
 
-/// An arbitrary value that may be a pointer: in the lower half of the addresses, aligned.
+/// An arbitrary value fit for a pointer: in the lower half of the addresses, aligned.
 fn pointer(seed: u64) -> u64 {
     any(seed) & 0x3fff_ffff_ffc0
 }
@@ -100,21 +100,21 @@ pub(crate) struct Addresses {
     registers: [u64; 16],
     words: HashMap<u64, u64>,
     count: u64,
-    /// By instruction that windows saw, what it did so far.
+    /// Executions so far, by instruction seen in windows.
     last: HashMap<u32, Last>,
-    /// Addresses accessed by addresses computed, where they differ.
+    /// Accessed addresses by computed address, if different.
     moved: HashMap<u64, u64>,
     /// Lines touched.
     lines: HashSet<u64>,
 }
 
-/// What an access did so far.
+/// Executions of an access so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Last {
-    /// Address of its last execution.
+    /// Address of the last execution.
     accessed: u64,
     executed: u32,
-    /// Executions that touched a new line.
+    /// Executions with a new line.
     new: u32,
 }
 
@@ -135,7 +135,7 @@ impl Addresses {
         }
     }
 
-    /// Executes an instruction; its accesses go to `events` with this index.
+    /// Executes an instruction and appends the accesses to `events` under `index`.
     pub fn step(&mut self, known: &Known, index: u32, events: &mut Vec<Event>) {
         let (mut loaded, mut stored) = (None, None);
         let address = |this: &mut Self, used: &UsedMemory| {
@@ -163,7 +163,7 @@ impl Addresses {
         self.compute(known, loaded, stored);
     }
 
-    /// Where an access goes that windows saw.
+    /// Address of an access seen in windows.
     fn stepped(&mut self, index: u32, seen: AccessSeen, computed: u64) -> u64 {
         let chance = (any(self.count ^ computed ^ self.lines.len() as u64) % 1024) as f64 / 1024.0;
         let last = self.last.get(&index).copied().unwrap_or_default();
@@ -175,7 +175,7 @@ impl Addresses {
             _ => computed,
         };
         let mut is_new = !self.lines.contains(&(address >> 6));
-        // Less often new than in windows: it goes elsewhere.
+        // New lines rarer than in windows: the access goes to a new line.
         let wanted = seen.lines.unwrap_or(0.0) * (last.executed + 1) as f64;
         if !is_new && (last.new + 1) as f64 <= wanted {
             (address, is_new) = (pointer(any(computed) ^ self.count ^ self.lines.len() as u64), true);
@@ -232,7 +232,7 @@ impl Addresses {
         pointer(self.count)
     }
 
-    /// Value of an operand; `None` where it is no integer's.
+    /// Value of an integer operand; `None` for the rest.
     fn operand(&self, instruction: &Instruction, operand: u32, loaded: Option<(u64, u16)>) -> Option<u64> {
         match instruction.op_kind(operand) {
             OpKind::Register => self.register(instruction.op_register(operand)),

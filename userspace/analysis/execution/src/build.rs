@@ -1,11 +1,12 @@
-//! Builds a skeleton from the program's code and what windows saw: probabilities of branches, iterations of
-//! loops, values that bounds depend on, calls.
+//! Builds a skeleton from the program's code and from windows: probabilities
+//! of branches, iterations of loops, input values of bounds, calls.
 //!
-//! Iterations, in this order: the bound with values that tests compared; iterations seen, 2H / (E + X) of H
-//! arrivals at the header, E entries and X exits; where windows saw neither entry nor exit, what tests had
-//! left to go at the stops. A bound that iterations seen contradict is left out, and counted.
+//! Iterations, in order of preference: the bound with the values compared by tests;
+//! iterations seen, 2H / (E + X) of H arrivals at the header, E entries and X
+//! exits; without entries and exits in windows, the iterations left to go at stops,
+//! by the tests. A bound contradicted by iterations seen is left out, and counted.
 //!
-//! Sources of error: branches that no window saw go on in their loop, else fall through.
+//! Sources of error: branches without a window go on in the loop, or fall through outside loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,29 +25,29 @@ use crate::trips::{self, Seen};
 use crate::values::{self, Values};
 use crate::work;
 
-/// Functions that are read.
+/// Limit of functions read.
 const MOST_FUNCTIONS: usize = 4_000;
-/// Most values of one input; more are merged.
+/// Limit of values of an input; more are merged.
 pub const MOST_VALUES: usize = 8;
 
-/// A function as it was read.
+/// A function with the analyses of the code read.
 #[derive(Debug)]
 pub struct Read {
-    /// Number of its file.
+    /// Number of the file.
     pub file: usize,
-    /// Its bytes and name.
+    /// Bytes and name.
     pub bytes: FunctionBytes,
-    /// Its code.
+    /// Code.
     pub code: Function,
-    /// Its loops.
+    /// Loops.
     pub graph: Graph,
-    /// Its values.
+    /// Symbolic values.
     pub values: Values,
-    /// Its bounds.
+    /// Bounds of loops.
     pub bounds: Vec<Bound>,
 }
 
-/// A skeleton with what it was built from.
+/// A skeleton with the functions read and the counts.
 #[derive(Debug, Default)]
 pub struct Built {
     /// The text.
@@ -55,23 +56,23 @@ pub struct Built {
     pub functions: Vec<Read>,
     /// Weighed executions of blocks, by number of the function and label.
     pub executions: BTreeMap<(usize, u64), f64>,
-    /// What is known of loops beside the text, by number of the function and label.
+    /// Observations of loops beside the text, by number of the function and label.
     pub loops: BTreeMap<(usize, u64), Seen>,
-    /// Weighed executions of conditional branches that no window saw otherwise, and of all.
+    /// Blocks with several successors and no transfer in windows.
     pub branches_unseen: usize,
     /// Conditional branches of the text.
     pub branches: usize,
-    /// Bounds that iterations seen contradict.
+    /// Bounds contradicted by iterations seen.
     pub contradicted: usize,
-    /// Loops that no window met.
+    /// Loops without an estimate from windows.
     pub guessed: usize,
-    /// Edges back that close no natural loop.
+    /// Back edges outside natural loops.
     pub irreducible: usize,
-    /// Weighed executions in code that could not be read.
+    /// Weighed executions in unreadable code.
     pub unread: f64,
 }
 
-/// Builds the skeleton of all functions that windows or stacks met.
+/// Builds the skeleton of every function met by windows or stacks.
 pub fn build(binaries: &dyn Binaries, observed: &Observed) -> Built {
     let sums = Sums::of(observed.windows.iter());
     let mut built = Built::default();
@@ -104,7 +105,7 @@ pub fn build(binaries: &dyn Binaries, observed: &Observed) -> Built {
 pub struct Index(BTreeMap<(usize, u64), (u64, usize)>);
 
 impl Index {
-    /// Of a skeleton that was built.
+    /// Index of a built skeleton.
     pub fn of(built: &Built) -> Self {
         let range = |(number, read): (usize, &Read)| {
             let end = read.bytes.start + read.bytes.bytes.len() as u64;
@@ -113,7 +114,7 @@ impl Index {
         Self(built.functions.iter().enumerate().map(range).collect())
     }
 
-    /// The function that holds an address.
+    /// The function around an address.
     pub fn find(&self, at: At) -> Option<usize> {
         let (start, (end, number)) = self.0.range(..=at).next_back()?;
         (start.0 == at.0 && at.1 < *end).then_some(*number)
@@ -153,10 +154,10 @@ fn read_functions(binaries: &dyn Binaries, observed: &Observed, sums: &Sums, bui
     index
 }
 
-/// Parts of the windows that are left out by turns for intervals.
+/// Parts of the windows, left out by turns for intervals.
 const PARTS: usize = 16;
 
-/// What some windows say.
+/// Counts of a set of windows.
 #[derive(Debug, Clone)]
 pub struct Counts {
     /// Transfers.
@@ -166,7 +167,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Executions of the edge from a block to another one of a function.
+    /// Executions of the edge between two blocks of a function.
     pub fn edge(&self, number: usize, read: &Read, block: usize, to: usize) -> f64 {
         let info = &read.code.blocks[block];
         if info.next.len() == 1 && info.leave == Leave::Goes {
@@ -180,7 +181,7 @@ impl Counts {
     }
 }
 
-/// Executions of blocks, and of code that could not be read.
+/// Executions of blocks, and of unreadable code.
 fn count(built: &Built, index: &Index, sums: &Sums) -> (BTreeMap<(usize, u64), f64>, f64) {
     let mut counter = Counter { built, index, sums, blocks: BTreeMap::new(), unread: 0.0 };
     for (at, weight) in sums.arrivals() {
@@ -199,7 +200,7 @@ struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Follows the code from an arrival to where it does not tell what comes next.
+    /// Follows the code from an arrival to the first transfer of unknown target.
     fn run(&mut self, at: At, weight: f64) {
         let (mut at, mut steps) = (at, 0);
         while steps < 10_000 {
@@ -230,7 +231,7 @@ impl Counter<'_> {
                 (Leave::TailCalls(Some(target)), _) => at = (read.file, *target),
                 _ => return,
             }
-            // Stubs of the linkage table are code that only jumps on, by a word that windows saw.
+            // A stub of the linkage table only jumps on through memory; windows recorded the jump.
             if self.sums.edges.contains_key(&at) && self.index.find(at).is_none() {
                 return;
             }
@@ -238,13 +239,13 @@ impl Counter<'_> {
     }
 }
 
-/// Functions that begin stacks: `main` where it is there, else the outermost.
+/// Functions that begin stacks: `main` if present, or the outermost.
 fn roots(observed: &Observed, index: &Index, functions: &[Read]) -> BTreeSet<usize> {
     let mut times: BTreeMap<usize, f64> = BTreeMap::new();
     for stack in &observed.stacks {
         let found: Vec<usize> = stack.frames.iter().rev().filter_map(|at| index.find(*at)).collect();
         let name = |number: &usize| functions.get(*number).map_or("", |read| read.bytes.name.as_str());
-        // A program without symbols has no `main`, but the C library's caller of it is known.
+        // Without symbols `main` is unnamed, but its caller in the C library has a name.
         let behind_start = found.iter().rposition(|number| name(number).starts_with("__libc_start_"));
         let outermost = found
             .iter()
@@ -370,7 +371,7 @@ fn function_text(
         let leaves = found.blocks.iter().flat_map(|block| &read.code.blocks[*block].next);
         let bound = bound.filter(|_| !is_wrong);
         let iterations = seen[of].value.map(|(value, width)| (rounded(value.max(1.0)), rounded(width)));
-        // A loop that no window met iterates once, unless its bound says more.
+        // A loop without an estimate iterates once, unless the bound says more.
         let iterations = iterations.or_else(|| {
             guessed += 1;
             Some((1.0, 0.0))
@@ -440,7 +441,7 @@ fn used_names(text: &FunctionText) -> BTreeSet<Form> {
     names
 }
 
-/// For each block the steps forward to one that windows or stacks met; `None` where none is ahead.
+/// For each block the steps forward to a block met by windows or stacks; `None` if none is ahead.
 fn ahead(read: &Read, is_met: &dyn Fn(usize) -> bool) -> Vec<Option<usize>> {
     let mut steps = vec![None; read.code.blocks.len()];
     for block in read.graph.order.iter().rev() {
@@ -452,7 +453,7 @@ fn ahead(read: &Read, is_met: &dyn Fn(usize) -> bool) -> Vec<Option<usize>> {
     steps
 }
 
-/// Which way a branch goes that no window saw: towards what was met, else on in its loop, else through.
+/// Way of a branch without a window: towards blocks met, or on in the loop, or through.
 fn likely(read: &Read, block: usize, next: &[usize], steps: &[Option<usize>]) -> usize {
     let depth = |to: &usize| {
         read.graph.innermost[*to].and_then(|of| read.graph.loops.get(of)).map_or(0, |of| of.depth + 1)
@@ -465,7 +466,7 @@ fn likely(read: &Read, block: usize, next: &[usize], steps: &[Option<usize>]) ->
     best.map_or(0, |(at, _)| at)
 }
 
-/// Where a direct call leads: through a stub to the function that windows saw after the stub.
+/// Targets of a direct call: through a stub, the functions seen after the stub in windows.
 fn through_stub(
     sums: &Sums,
     file: usize,
@@ -487,7 +488,7 @@ fn through_stub(
     }
 }
 
-/// Functions that stacks show below a call, with their shares of the time there.
+/// Functions below a call in stacks, with shares of the time at the call.
 fn from_stacks(observed: &Observed, index: &Index, built: &Built, read: &Read, ip: u64) -> Vec<(At, f64)> {
     let Some(call) = read.code.instructions.iter().find(|instruction| instruction.ip() == ip) else {
         return Vec::new();
@@ -506,7 +507,7 @@ fn from_stacks(observed: &Observed, index: &Index, built: &Built, read: &Read, i
     times.into_iter().map(|(at, time)| (at, time / all.max(1e-300))).collect()
 }
 
-/// Statements of a region, in an order in which control goes forward.
+/// Statements of a region, in the forward order of control.
 fn region(
     read: &Read,
     of: Option<usize>,
@@ -521,7 +522,7 @@ fn region(
             statements.push(Statement::Block(block_text(*block)));
             continue;
         }
-        // A loop of this region begins.
+        // A loop of the region begins.
         let inner = around
             .iter()
             .copied()
@@ -535,7 +536,7 @@ fn region(
     statements
 }
 
-/// Leaves out arguments of calls that no bound of the callee depends on, directly or by its own calls.
+/// Leaves out arguments of calls without an effect on bounds of the callee or of further callees.
 fn needed_arguments(skeleton: &mut Skeleton) {
     let argument = |atom: &Atom| match atom {
         Atom::Name(name) => name.strip_prefix("arg").and_then(|digits| digits.parse::<u8>().ok()),

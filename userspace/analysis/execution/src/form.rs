@@ -1,37 +1,37 @@
-//! Values as linear forms: integer multiples of atoms and a constant. An atom is a name (an argument, the
-//! result of a call, a loop variable), a word of memory, or an operation that is not linear.
+//! Values as linear forms: integer multiples of atoms and a constant. An atom is a name (an
+//! argument, the result of a call, a loop variable), a word of memory, or a non-linear operation.
 //!
-//! Forms have one normal shape, so that equal values compare equal and the text of a form parses back
-//! to the same form. Sources of error: arithmetic is that of integers without overflow; memory is taken to
-//! hold the same value wherever the address is the same form.
+//! Forms have one normal shape, so equal values compare equal, and a form's text
+//! parses back to an equal form. Sources of error: arithmetic is of integers without
+//! overflow; memory at equal forms of addresses is taken to have equal values.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// Terms of a form, and atoms inside each other, at most; what is larger is not followed.
+/// Limit of terms of a form, and deepest nesting of atoms; larger forms are not followed.
 const MOST_TERMS: usize = 12;
 const DEEPEST: usize = 6;
 
-/// What a form is a multiple of.
+/// Unknowns of forms.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atom {
     /// A named value of the function: `arg0`, `ret@1118`, `iv16e4_rax`.
     Name(Arc<str>),
-    /// So many bytes of memory at an address.
+    /// Memory at an address, with the size in bytes.
     Load(Box<Form>, u8),
-    /// An operation that is not linear.
+    /// A non-linear operation.
     Op(Op, Box<Form>, Box<Form>),
 }
 
-/// Operations that are not linear. Numbers are integers, divisions round as named.
+/// Non-linear operations. Numbers are integers, divisions round as named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
     /// Product.
     Times,
     /// Quotient, rounded up.
     Ceil,
-    /// Quotient, rounded down; a shift to the right by a constant is one.
+    /// Quotient, rounded down, as of shifts to the right by a constant.
     Floor,
     /// The smaller.
     Min,
@@ -42,7 +42,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// All, with the words of the language.
+    /// Every operation, with the word of the language.
     pub const ALL: [(Op, &'static str); 6] = [
         (Op::Times, "times"),
         (Op::Ceil, "ceil"),
@@ -95,9 +95,9 @@ impl fmt::Display for NoValue {
 /// A linear form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Form {
-    /// Factors of atoms, none of them 0.
+    /// Factors of atoms, never 0.
     pub terms: BTreeMap<Atom, i64>,
-    /// What is added.
+    /// Constant term.
     pub constant: i64,
 }
 
@@ -112,23 +112,23 @@ impl Form {
         Self::atom(Atom::Name(name.into()))
     }
 
-    /// One atom.
+    /// An atom as a form.
     pub fn atom(atom: Atom) -> Self {
         Self { terms: BTreeMap::from([(atom, 1)]), constant: 0 }
     }
 
-    /// The number, where it is one.
+    /// The number, in forms without atoms.
     pub fn as_number(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The atom and its factor, where there is only one and nothing is added.
+    /// Atom and factor of a form with a single term; the constant is ignored.
     pub fn single(&self) -> Option<(&Atom, i64)> {
         let (atom, factor) = self.terms.iter().next()?;
         (self.terms.len() == 1).then_some((atom, *factor))
     }
 
-    /// `self + factor · other`; `None` beyond 64 bits or where it becomes too large to follow.
+    /// `self + factor · other`; `None` beyond 64 bits or for a sum too large to follow.
     pub fn plus(&self, other: &Form, factor: i64) -> Option<Form> {
         let mut sum = self.clone();
         sum.constant = sum.constant.checked_add(other.constant.checked_mul(factor)?)?;
@@ -152,7 +152,7 @@ impl Form {
         Form::default().plus(self, factor)
     }
 
-    /// An operation in its simplest shape; `None` where it is too large to follow.
+    /// An operation in the simplest shape; `None` for a form too large to follow.
     pub fn op(op: Op, a: Form, b: Form) -> Option<Form> {
         match (op, a.as_number(), b.as_number()) {
             (Op::Times, Some(factor), _) => return b.scaled(factor),
@@ -187,7 +187,7 @@ impl Form {
         (form.depth() <= DEEPEST).then_some(form)
     }
 
-    /// A product of sums as a sum of products, so that equal ones cancel.
+    /// A product of sums as a sum of products, so that equal products cancel.
     fn product(a: &Form, b: &Form) -> Option<Form> {
         let mut sum = a.scaled(b.constant)?.plus(&b.scaled(a.constant)?, 1)?;
         sum.constant = a.constant.checked_mul(b.constant)?;
@@ -200,13 +200,13 @@ impl Form {
         Some(sum)
     }
 
-    /// Memory at this address; `None` where it is too large to follow.
+    /// Memory at the address `self`; `None` for a form too large to follow.
     pub fn load(self, bytes: u8) -> Option<Form> {
         let form = Form::atom(Atom::Load(Box::new(self), bytes));
         (form.depth() <= DEEPEST).then_some(form)
     }
 
-    /// Atoms inside each other.
+    /// Depth of nested atoms.
     pub fn depth(&self) -> usize {
         let of = |atom: &Atom| match atom {
             Atom::Name(_) => 1,
@@ -216,7 +216,7 @@ impl Form {
         self.terms.keys().map(of).max().unwrap_or(0)
     }
 
-    /// Calls `each` with every atom, those inside others too.
+    /// Calls `each` with every atom, nested atoms included.
     pub fn visit(&self, each: &mut dyn FnMut(&Atom)) {
         for atom in self.terms.keys() {
             each(atom);
@@ -231,14 +231,14 @@ impl Form {
         }
     }
 
-    /// Whether any atom is so, those inside others included.
+    /// Whether `is` is true of an atom, nested atoms included.
     pub fn any(&self, mut is: impl FnMut(&Atom) -> bool) -> bool {
         let mut found = false;
         self.visit(&mut |atom| found |= is(atom));
         found
     }
 
-    /// With the atoms for which `with` has a form replaced by it, those inside others first.
+    /// Atoms replaced by the forms of `with`, nested atoms first.
     pub fn replaced(&self, with: &dyn Fn(&Atom) -> Option<Form>) -> Option<Form> {
         let mut sum = Form::number(self.constant);
         for (atom, factor) in &self.terms {
@@ -261,7 +261,7 @@ impl Form {
         Some(sum)
     }
 
-    /// Its value with those of the atoms. A word of memory may be known as it is; an operation is computed.
+    /// Value by the values of the atoms. An operation without a value in `of` is computed.
     ///
     /// # Errors
     /// The first atom without a value, or a division by zero.

@@ -1,7 +1,7 @@
-//! Values of arguments become values of what callers pass: an input stands where it comes from.
+//! Values of arguments become values of the atoms passed by callers: an input stands at the source.
 //!
-//! Where a function's argument is known, and a caller passes a form with one unknown atom, the atom's value
-//! follows. An argument that all callers pass is then no input of its own any more.
+//! If a function's argument is known, and a caller passes a form with one unknown atom,
+//! the atom's value follows. An argument with a value from every caller is then no input.
 //!
 //! Sources of error: of several calls the first tells the value.
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::form::{Atom, Form};
 use crate::language::{FunctionText, Input, Location, Part, Skeleton};
 
-/// Callers of callers that a value is lifted through.
+/// Limit of levels of callers that a value is lifted through.
 const ROUNDS: usize = 6;
 
 /// Calls of a function: callee, arguments.
@@ -60,7 +60,7 @@ pub(crate) fn lift(skeleton: &mut Skeleton) {
             }
         }
     }
-    // Arguments that all callers pass.
+    // Arguments with a value from every caller.
     let mut passed: BTreeMap<(usize, u8), bool> = BTreeMap::new();
     for (caller, calls) in all.iter().enumerate() {
         let Some(text) = skeleton.functions.get(caller) else { continue };
@@ -96,7 +96,7 @@ fn is_known(text: &FunctionText, form: &Form) -> bool {
     form.value(&|atom| value_of(text, atom)).is_ok()
 }
 
-/// The value of the one unknown atom of a form, of which the form's value is known.
+/// The value of a form's only unknown atom, from the form's value.
 fn solved(text: &FunctionText, form: &Form, value: f64, callee: &str) -> Option<Input> {
     let mut unknown = form.terms.iter().filter(|(atom, _)| value_of(text, atom).is_none());
     let ((atom, factor), None) = (unknown.next()?, unknown.next()) else { return None };

@@ -1,5 +1,4 @@
-//! The text of a skeleton: what a person reads, edits, and gives back. One statement a line, nested by
-//! braces.
+//! The text of a skeleton, for a person to read and edit. One statement a line, nested by braces.
 //!
 //! ```text
 //! skeleton 1
@@ -13,15 +12,16 @@
 //! }
 //! ```
 //!
-//! Numbers have six digits and are parsed back to the same values. Here is what the text holds and how it is
-//! printed; `parse` reads it. A loop may bear edits: `vector LANES`, `unroll N`, `remove`, `parallel N`.
+//! Numbers have six digits and are parsed back to equal values. Here are
+//! the parts of the text and the printing; `parse` reads the text. A loop
+//! may bear edits: `vector LANES`, `unroll N`, `remove`, `parallel N`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::form::Form;
 
-/// A number with six digits, as the text has it.
+/// A number with six digits, as in the text.
 pub fn rounded(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
@@ -29,46 +29,46 @@ pub fn rounded(number: f64) -> f64 {
 /// A skeleton.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Skeleton {
-    /// Files by name, with their build ids.
+    /// Files by name, with build ids.
     pub files: Vec<(String, String)>,
     /// Functions.
     pub functions: Vec<FunctionText>,
 }
 
-/// Where code lies: a file by name, and an address of the file.
+/// Place of code: a file by name, and an address of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     /// Name of the file.
     pub file: String,
-    /// Address in it.
+    /// Address in the file.
     pub address: u64,
 }
 
 /// A function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FunctionText {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its entry.
+    /// Entry.
     pub at: Location,
-    /// Calls in the observed run that no statement of the text accounts for: 1 for the root.
+    /// Calls in the observed run from outside the text: 1 for the root.
     pub calls: f64,
-    /// Values of what bounds depend on.
+    /// Input values of bounds.
     pub inputs: Vec<Input>,
-    /// Loop variables that bounds depend on.
+    /// Loop variables used by bounds.
     pub variables: Vec<VariableText>,
-    /// Loops and blocks, in an order in which control goes forward.
+    /// Loops and blocks, in the forward order of control.
     pub body: Vec<Statement>,
 }
 
-/// A value that a bound depends on.
+/// An input value of a bound.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
-    /// One atom.
+    /// An atom.
     pub name: Form,
-    /// Values with their probabilities, which sum to 1.
+    /// Values with probabilities, of sum 1.
     pub values: Vec<(f64, f64)>,
-    /// Where they come from.
+    /// Source of the values.
     pub from: String,
 }
 
@@ -82,13 +82,13 @@ impl Input {
 /// A loop variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableText {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// When the loop is entered.
     pub start: Form,
-    /// What an iteration adds.
+    /// Increment of an iteration.
     pub step: Form,
-    /// Its loop.
+    /// Label of the loop.
     pub of_loop: u64,
 }
 
@@ -108,43 +108,43 @@ pub struct LoopText {
     pub label: u64,
     /// Iterations, as an expression.
     pub bound: Option<Form>,
-    /// Blocks whose tests the bound is of: each iteration comes to one of them.
+    /// Blocks of the bound's tests: each iteration comes to one test.
     pub tests: Vec<u64>,
-    /// Iterations that were seen, and half the width of their interval.
+    /// Iterations seen, and half the width of the interval.
     pub seen: Option<(f64, f64)>,
-    /// Edges that leave the loop.
+    /// Edges out of the loop.
     pub exits: u32,
-    /// What is changed about it.
+    /// Changes of the loop.
     pub edits: Vec<Edit>,
-    /// Its statements, the header's first.
+    /// Statements, the header's first.
     pub body: Vec<Statement>,
 }
 
-/// A change of a loop, to see what it would do.
+/// A change of a loop, to estimate the effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Edit {
-    /// So many elements an iteration, by vector instructions.
+    /// Elements per iteration, by vector instructions.
     Vector(u32),
-    /// So many iterations in one: tests and branches become rarer.
+    /// Iterations merged into one: tests and branches become rarer.
     Unroll(u32),
-    /// Its work is left out.
+    /// The loop's work is left out.
     Remove,
-    /// Iterations are shared among so many cores.
+    /// Cores that share the iterations.
     Parallel(u32),
 }
 
-/// Kinds of computing instructions, with their words.
+/// Kinds of computing instructions.
 pub const CLASSES: [&str; 11] =
     ["int", "imul", "idiv", "fp32", "fp64", "fma", "fdiv", "vint", "move", "branch", "other"];
 
 /// A block.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BlockText {
-    /// Its address.
+    /// Address of the block.
     pub label: u64,
-    /// What it does.
+    /// Operations.
     pub parts: Vec<Part>,
-    /// What follows, with probabilities; nothing where the function ends.
+    /// Successors with probabilities; empty at the end of the function.
     pub next: Vec<(u64, f64)>,
 }
 
@@ -153,27 +153,27 @@ pub struct BlockText {
 pub enum Part {
     /// Computing instructions: kind (a place in [`CLASSES`]), lanes, count.
     Compute(usize, u32, f64),
-    /// Loads of so many bytes.
+    /// Loads: bytes, count.
     Load(u32, f64),
-    /// Stores of so many bytes.
+    /// Stores: bytes, count.
     Store(u32, f64),
     /// A call of a function of the text.
     Call {
-        /// Which.
+        /// The callee.
         to: Location,
         /// How often in an execution of the block.
         times: f64,
-        /// Arguments that the function's bounds depend on, by number.
+        /// Arguments used by the callee's bounds, by number.
         arguments: Vec<(u8, Form)>,
     },
-    /// A call of a function that no window entered.
+    /// A call of a function outside the text.
     Library(String, f64),
     /// A system call.
     System,
 }
 
 impl Skeleton {
-    /// Its text.
+    /// The skeleton's text.
     pub fn print(&self) -> String {
         let mut text = "skeleton 1\n".to_owned();
         for (name, build_id) in &self.files {
@@ -185,7 +185,7 @@ impl Skeleton {
         text
     }
 
-    /// Numbers of all functions by their places.
+    /// Numbers of the functions by place.
     pub fn places(&self) -> BTreeMap<Location, usize> {
         self.functions.iter().zip(0..).map(|(function, number)| (function.at.clone(), number)).collect()
     }
@@ -233,7 +233,8 @@ impl FunctionText {
         text.push_str("}\n");
     }
 
-    /// What bounds depend on and no input or variable gives: memory as a whole, not its address.
+    /// Atoms of bounds without an input or a variable:
+    /// a word of memory as a whole, not the address.
     pub fn unknown(&self) -> Vec<Form> {
         let mut found = Vec::new();
         let is_known = |form: &Form| {
@@ -256,7 +257,7 @@ impl FunctionText {
         found
     }
 
-    /// Calls `each` with every loop, outer ones first.
+    /// Calls `each` with every loop, outer loops first.
     pub fn loops<'a>(&'a self, each: &mut dyn FnMut(&'a LoopText)) {
         walk(&self.body, &mut |statement| {
             if let Statement::Loop(found) = statement {
@@ -275,7 +276,7 @@ impl FunctionText {
     }
 }
 
-/// Calls `each` with every statement, those inside loops too.
+/// Calls `each` with every statement, also inside loops.
 pub fn walk<'a>(body: &'a [Statement], each: &mut dyn FnMut(&'a Statement)) {
     for statement in body {
         each(statement);

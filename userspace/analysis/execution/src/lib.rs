@@ -2,8 +2,8 @@
 //! process, expected repetitions, costs, hot spots and hot paths (Guo, Meng, Yi, Morozov, Kumaran,
 //! "Analytically Modeling Application Execution for Software-Hardware Co-Design", IPDPS 2014).
 //!
-//! Sources of error: those of each module; the largest are data-dependent loops, whose trips are those that
-//! windows saw, and code that no window entered.
+//! Sources of error: listed by each module; the largest are data-dependent
+//! loops, with trips from windows alone, and code without a window.
 //!
 //! Pure: bytes of the program and observations are given by the caller. Not here: files, printing.
 

@@ -1,60 +1,60 @@
-//! What windows and stacks of the live process tell: executions of blocks and edges, weighed by time.
+//! Windows and stacks of the live process: executions of blocks and edges, weighed by time.
 //!
-//! A stop is uniform in CPU time, and a window holds so many instructions, not so much time. Of a window that
-//! takes T and stands for a period P of CPU time, each execution counts P / T times
-//! (docs/method/execution-model.md). Unweighed windows would tell where time is spent, not what is executed.
+//! A stop is uniform in CPU time, but a window has a number of instructions, not a length of
+//! time. In a window of duration T for a period P of CPU time, each execution counts P / T times
+//! (docs/method/execution-model.md). Unweighed windows would show time spent, not executions.
 //!
-//! Sources of error: T comes from the rate of the sample; windows whose rate nobody knows have the median of
-//! the others. Transfers that found no room in the profile are missing.
+//! Sources of error: T comes from the rate of the sample; windows of unknown rate
+//! have the median of the rest. Transfers without room in the profile are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A file, by its number, and an address in it.
+/// Number of a file, and an address in the file.
 pub type At = (usize, u64);
 
 /// A window.
 #[derive(Debug, Clone, Default)]
 pub struct WindowSeen {
-    /// Executions that each of its executions stands for.
+    /// Executions of the program per execution in the window.
     pub weight: f64,
-    /// Instructions executed; 0 where not known.
+    /// Instructions executed; 0: unknown.
     pub instructions: u64,
-    /// Where it begins.
+    /// Address of the beginning, if known.
     pub first: Option<At>,
     /// Transfers: from, to, how often.
     pub edges: Vec<(At, At, f64)>,
-    /// Comparisons: where, and what with what.
+    /// Comparisons: address, left and right value.
     pub readings: Vec<(At, i64, i64)>,
 }
 
 /// A sample's call stack.
 #[derive(Debug, Clone, Default)]
 pub struct StackSeen {
-    /// CPU time that it stands for, in nanoseconds.
+    /// CPU time of the sample's period, in nanoseconds.
     pub time: f64,
     /// Innermost first: the sampled instruction, then addresses inside the calls.
     pub frames: Vec<At>,
 }
 
-/// All of a profile.
+/// Windows and stacks of a profile.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// Windows.
     pub windows: Vec<WindowSeen>,
-    /// Stacks of all samples.
+    /// Stacks of the samples.
     pub stacks: Vec<StackSeen>,
 }
 
 /// A function's bytes.
 #[derive(Debug, Clone)]
 pub struct FunctionBytes {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Its symbol as the file has it; `None` where it has none.
+    /// Symbol as in the file; `None`: no symbol.
     pub symbol: Option<String>,
-    /// Where it begins.
+    /// Address of the beginning.
     pub start: u64,
-    /// Its code.
+    /// Code.
     pub bytes: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ pub trait Binaries {
     fn files(&self) -> Vec<(String, String)>;
     /// The function around an address.
     fn function(&self, at: At) -> Option<FunctionBytes>;
-    /// Name of the function that a stub of the linkage table leads to.
+    /// Name of the function after a stub of the linkage table.
     fn stub(&self, at: At) -> Option<String>;
 }
 
@@ -73,12 +73,12 @@ pub trait Binaries {
 pub struct Sums {
     /// Weighed executions of each transfer, by source.
     pub edges: BTreeMap<At, BTreeMap<At, f64>>,
-    /// Where windows begin.
+    /// Weighed windows by first address.
     pub firsts: BTreeMap<At, f64>,
 }
 
 impl Sums {
-    /// Of some windows.
+    /// Sums of the given windows.
     pub fn of<'a>(windows: impl Iterator<Item = &'a WindowSeen>) -> Self {
         let mut sums = Self::default();
         for window in windows {
@@ -92,7 +92,7 @@ impl Sums {
         sums
     }
 
-    /// All addresses that control arrived at.
+    /// Weighed arrivals by address.
     pub fn arrivals(&self) -> BTreeMap<At, f64> {
         let mut arrivals = self.firsts.clone();
         for to in self.edges.values() {

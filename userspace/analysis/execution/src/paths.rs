@@ -1,12 +1,12 @@
-//! The hot path: call stacks and the loops around each call and stop, merged into a tree (section V-C of the
-//! paper). Shares are those of CPU time at stops.
+//! The hot path: call stacks and the loops around each call and stop, merged
+//! into a tree (section V-C of the paper). Shares are of CPU time at stops.
 
 use std::collections::BTreeMap;
 
 use crate::build::{Built, Index};
 use crate::observed::Observed;
 
-/// What a node of the path is.
+/// A step of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// A function, by number.
@@ -18,11 +18,11 @@ pub enum Step {
 /// A node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathNode {
-    /// What it is.
+    /// Function or loop.
     pub step: Step,
-    /// Share of the time in it and below.
+    /// Share of the time in the node and below.
     pub share: f64,
-    /// What it leads to, in the order of addresses, which is that of execution in most code.
+    /// Nodes below in the order of addresses, in most code the order of execution.
     pub below: Vec<PathNode>,
 }
 
@@ -32,14 +32,14 @@ struct Gathered {
     below: BTreeMap<(u64, Step), Gathered>,
 }
 
-/// Paths that hold at least this share of the time.
+/// Paths with at least the share `least` of the time.
 pub fn hot(built: &Built, observed: &Observed, least: f64) -> Vec<PathNode> {
     let index = Index::of(built);
     let all: f64 = observed.stacks.iter().map(|stack| stack.time).sum();
     let mut root = Gathered::default();
     for stack in &observed.stacks {
         let mut at = &mut root;
-        // Where in the caller the step lies, for the order.
+        // Address in the caller, for the order.
         let mut place = 0;
         for frame in stack.frames.iter().rev() {
             let Some(function) = index.find(*frame) else { continue };
@@ -72,7 +72,7 @@ fn finish(gathered: Gathered, all: f64, least: f64) -> Vec<PathNode> {
             continue;
         }
         let below = finish(below, all, least);
-        // Several calls of one function in a row are one step.
+        // Several calls of one function below a node become one step.
         match nodes.iter_mut().find(|node| node.step == step) {
             Some(known) => {
                 known.share += share;

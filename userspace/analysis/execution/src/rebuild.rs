@@ -1,13 +1,13 @@
-//! Windows made again from their transfers and the code, to be replayed by the timing model.
+//! Windows made again from transfers and code, for replay by the timing model.
 //!
-//! The profile has each window's transfers with their counts, not their order. A walk begins where the window
-//! began and takes each transfer as often as the window did. Where a loop goes on or ends is decided evenly,
-//! so that all its runs are as long as the others; other branches are decided by chance. Addresses are those
-//! of [`crate::addresses`].
+//! The profile has each window's transfers with counts, without the order. A walk
+//! begins at the window's first address and takes each transfer as often as the window
+//! did. Branches that continue or end a loop are decided evenly, for runs of equal
+//! length; the rest are decided by chance. Addresses come from [`crate::addresses`].
 //!
-//! Sources of error: branches that depend on each other are decided apart, so the predictor foresees fewer
-//! of them; loops whose runs differ in length end more regularly than they do; code that could not be read
-//! is jumped over.
+//! Sources of error: dependent branches are decided apart, so the
+//! predictor foresees fewer; loops with runs of different length end
+//! more regularly than in the program; unreadable code is jumped over.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,9 +19,9 @@ use crate::build::{Built, Index};
 use crate::code::Leave;
 use crate::observed::{At, WindowSeen};
 
-/// Instructions of a window whose number is not known.
+/// Instructions of a window of unknown length.
 const USUAL: u64 = 5_000;
-/// Addresses of two files are so far apart.
+/// Distance between the addresses of two files, as a power of two.
 const FILE_BITS: u32 = 44;
 /// Bytes of a stub of the linkage table.
 const STUB: u64 = 16;
@@ -29,21 +29,21 @@ const STUB: u64 = 16;
 /// Code up to a call or to a block's end.
 #[derive(Debug, Clone)]
 struct Piece {
-    /// Its number among the block records.
+    /// Number among the block records.
     record: u32,
     /// Instructions, as indices of the table.
     instructions: std::ops::Range<u32>,
     next: Next,
 }
 
-/// What follows a piece.
+/// Transfer of control after a piece.
 #[derive(Debug, Clone, Copy)]
 enum Next {
-    /// Another address of the same function.
+    /// An address of the function.
     At(u64),
-    /// As windows saw: the address of the branch, and whether it decides about a loop.
+    /// As in the window: address of the branch, and whether the branch decides about a loop.
     Seen { ip: u64, decides_loop: bool },
-    /// A call of this target, `None` for an indirect one.
+    /// A call; the target is `None` for an indirect call.
     Call { ip: u64, target: Option<u64>, back: u64 },
     /// A jump to another function.
     Jump(Option<u64>, u64),
@@ -56,7 +56,7 @@ enum Next {
 /// A window made again.
 #[derive(Debug, Clone, Default)]
 pub struct Walk {
-    /// Its number.
+    /// Number of the window.
     pub window: usize,
     /// Accesses and blocks in order.
     pub events: Vec<Event>,
@@ -64,7 +64,7 @@ pub struct Walk {
     pub instructions: u64,
 }
 
-/// Makes windows again; what it learns of the code stays for the next window.
+/// Makes windows again; pieces of code are read once for all windows.
 pub struct Rebuilder<'a> {
     built: &'a Built,
     index: Index,
@@ -72,17 +72,17 @@ pub struct Rebuilder<'a> {
     pieces: Vec<Piece>,
     of_address: HashMap<(usize, u64), Option<usize>>,
     known: Vec<Known>,
-    /// What windows showed of accesses.
+    /// Accesses in windows, by instruction.
     pub accesses: BTreeMap<At, AccessSeen>,
-    /// The code that events refer to.
+    /// Code of the events: instructions.
     pub instructions: Vec<InstructionRecord>,
     /// … as blocks.
     pub blocks: Vec<BlockRecord>,
-    /// For each instruction, its file, address, function, and the block's label.
+    /// File, address, function and block label of each instruction.
     pub places: Vec<(At, usize, u64)>,
 }
 
-/// Transfers that are left of a window.
+/// Transfers left of a window.
 struct Left {
     from: HashMap<At, Vec<(At, f64, f64)>>,
     random: u64,
@@ -137,7 +137,7 @@ impl Left {
         Some(option.0)
     }
 
-    /// The transfer that is left most often, where a walk cannot go on.
+    /// The transfer with the greatest count left, for a walk that cannot go on.
     fn any(&mut self) -> Option<At> {
         let most = |options: &Vec<(At, f64, f64)>| options.iter().map(|(.., left)| *left).fold(0.0, f64::max);
         let all: BTreeMap<At, f64> = self.from.iter().map(|(from, options)| (*from, most(options))).collect();
@@ -147,7 +147,7 @@ impl Left {
 }
 
 impl<'a> Rebuilder<'a> {
-    /// Of a program, with what windows showed of its accesses.
+    /// Rebuilder for a program, with the accesses seen in windows.
     pub fn new(built: &'a Built, accesses: BTreeMap<At, AccessSeen>) -> Self {
         Self {
             built,
@@ -163,7 +163,7 @@ impl<'a> Rebuilder<'a> {
         }
     }
 
-    /// Makes the window of a number again, which decides by its own chances.
+    /// Makes a window again; the number is the seed of chance.
     pub fn walk(&mut self, window: &WindowSeen, number: usize) -> Walk {
         let seed = number as u64 + 1;
         let most = if window.instructions > 0 { window.instructions } else { USUAL };
@@ -176,7 +176,7 @@ impl<'a> Rebuilder<'a> {
             let Some(here) = at.or_else(|| left.any()) else { break };
             let Some(piece) = self.piece(here).and_then(|number| self.pieces.get(number)) else {
                 at = None;
-                // A stub: control goes on as it was seen to.
+                // A stub: control continues as in the window.
                 if let Some(jump) = (here.1..here.1 + STUB).find(|ip| left.from.contains_key(&(here.0, *ip)))
                 {
                     at = left.take((here.0, jump), false, None);
@@ -184,7 +184,7 @@ impl<'a> Rebuilder<'a> {
                 if at.is_none() {
                     at = returns.pop();
                 }
-                // Without any of these the code is jumped over, which ends when no transfer is left.
+                // Otherwise the code is jumped over, until no transfer is left.
                 continue;
             };
             walk.events.push(Event::new(Kind::BLOCK, piece.record, 0));
@@ -217,7 +217,7 @@ impl<'a> Rebuilder<'a> {
         walk
     }
 
-    /// The piece that begins at an address.
+    /// The piece from an address on.
     fn piece(&mut self, at: At) -> Option<usize> {
         if let Some(found) = self.of_address.get(&at) {
             return *found;
@@ -274,7 +274,7 @@ impl<'a> Rebuilder<'a> {
     }
 }
 
-/// Whether a branch goes back to its loop's header or leaves the loop.
+/// Whether a branch returns to the loop's header or leaves the loop.
 fn decides_loop(built: &Built, function: usize, block: usize, next: &[usize]) -> bool {
     let Some(read) = built.functions.get(function) else { return false };
     let innermost = read.graph.innermost.get(block).copied().flatten();

@@ -1,30 +1,31 @@
 //! The Bayesian execution tree: how often each block is expected to be executed, by context (sections IV and
 //! V-A of the paper).
 //!
-//! A node is a function in a context: the values of the arguments that its bounds depend on. Equal contexts
-//! share a node; a function has [`MOST_CONTEXTS`] at most, beyond which the nearest stands in. A loop is one
-//! node: of n iterations, each left early with probability p, (1 - (1-p)^n) / p are expected. A bound that
-//! depends on the variable of a loop around it is evaluated at points of that variable's range and averaged
-//! (all values up to [`ALL_POINTS`], beyond Gauss and Legendre's eight). Returns, continues and breaks are
-//! edges of the flow. Recursion is a fixed point.
+//! A node is a function in a context: the values of the arguments used by the function's bounds.
+//! Equal contexts share a node; a function has at most [`MOST_CONTEXTS`], then the nearest stands
+//! in. A loop is one node: of n iterations, each left early with probability p, (1 - (1-p)^n) / p
+//! are expected. A bound with the variable of an outer loop is evaluated at points of the
+//! variable's range and averaged (all values up to [`ALL_POINTS`], beyond Gauss and Legendre's
+//! eight). Returns, continues and breaks are edges of the flow. Recursion is a fixed point.
 //!
-//! Sources of error: branches are taken to be independent of each other and of contexts; where n is a mean,
-//! so are the expected iterations.
+//! Sources of error: branches are taken to be independent of each other and
+//! of contexts; if n is a mean, the expected iterations are a mean as well.
 
 use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 use crate::form::{Atom, Form, NoValue};
 use crate::language::{Edit, FunctionText, Input, LoopText, Part, Skeleton, Statement, VariableText};
 
-/// Where an input comes from that the user set: it goes before what callers pass.
+/// Source of an input set by the user, with precedence over values passed by callers.
 pub const SET: &str = "--set";
 /// Most contexts of one function; more are merged.
 pub const MOST_CONTEXTS: usize = 8;
-/// Iterations of a loop that are evaluated each.
+/// Limit of iterations of a loop with an evaluation each.
 const ALL_POINTS: f64 = 16.0;
-/// Rounds in which recursion and irreducible regions settle.
+/// Limit of rounds for recursion and irreducible regions to settle.
 const MOST_ROUNDS: usize = 400;
-/// Evaluations of loops in one function and context, beyond which loop variables are replaced by their means.
+/// Limit of evaluations of loops in one function and
+/// context; after this loop variables have mean values.
 const MOST_WORK: usize = 200_000;
 /// Greatest number of iterations.
 const GREATEST: f64 = 1e18;
@@ -41,7 +42,7 @@ const POINTS: [(f64, f64); 8] = [
     (0.960_289_856_497_536_2, 0.101_228_536_290_376_26),
 ];
 
-/// Why a skeleton cannot be evaluated: one sentence.
+/// The reason against an evaluation of a skeleton: one sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused(pub String);
 
@@ -60,15 +61,15 @@ pub struct Expected {
     pub blocks: BTreeMap<(usize, u64), f64>,
     /// Calls of each function.
     pub calls: Vec<f64>,
-    /// Iterations of each loop for each time that it is entered, by number of the function and label.
+    /// Iterations of each loop per entry, by number of the function and label.
     pub trips: BTreeMap<(usize, u64), f64>,
-    /// Times that each loop is entered.
+    /// Entries of each loop.
     pub entries: BTreeMap<(usize, u64), f64>,
     /// Nodes: functions in contexts.
     pub nodes: Vec<Node>,
-    /// Functions with more contexts than that.
+    /// Functions with more than [`MOST_CONTEXTS`] contexts.
     pub merged: Vec<usize>,
-    /// Bounds that could not be evaluated, by loop, and why.
+    /// Bounds without a value, by loop, with the reason.
     pub unknown: BTreeMap<(usize, u64), String>,
 }
 
@@ -79,14 +80,14 @@ pub struct Node {
     pub function: usize,
     /// Values of arguments.
     pub context: Vec<(u8, f64)>,
-    /// How often it is called.
+    /// Expected calls.
     pub calls: f64,
 }
 
-/// Evaluates a skeleton from its roots: functions with `calls` of their own.
+/// Evaluates a skeleton from the roots: functions with `calls` outside the text.
 ///
 /// # Errors
-/// A loop with an unknown number of iterations, a recursion that does not end; a sentence each.
+/// A loop with an unknown number of iterations, or an endless recursion; a sentence each.
 pub fn evaluate(skeleton: &Skeleton) -> Result<Expected, Refused> {
     let mut tree =
         Tree { skeleton, nodes: Vec::new(), by_key: HashMap::new(), expected: Expected::default() };
@@ -109,7 +110,7 @@ struct Evaluated {
     context: Vec<(u8, f64)>,
     /// Executions of blocks and iterations of loops in a call.
     local: Local,
-    /// Calls of other nodes in a call.
+    /// Calls of further nodes in a call.
     calls: Vec<(usize, f64)>,
 }
 
@@ -148,7 +149,7 @@ impl Local {
     }
 }
 
-/// A function, and the bits of its arguments' values by number.
+/// A function, and the bits of argument values by number.
 type Key = (usize, Vec<(u8, u64)>);
 
 struct Tree<'a> {
@@ -159,7 +160,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// The node of a function in a context, with all nodes that it leads to.
+    /// The node of a function in a context; adds every node called from there.
     fn node(&mut self, function: usize, context: Vec<(u8, f64)>) -> Result<usize, Refused> {
         let key = |context: &[(u8, f64)]| -> Vec<(u8, u64)> {
             context.iter().map(|(number, value)| (*number, value.to_bits())).collect()
@@ -212,7 +213,7 @@ impl Tree<'_> {
         own.min_by(|a, b| far(a.1).total_cmp(&far(b.1))).map(|(number, _)| number)
     }
 
-    /// Calls of all nodes, from those of the roots.
+    /// Calls of every node, from the calls of the roots.
     fn settle(&mut self, roots: &[(usize, f64)]) -> Result<(), Refused> {
         let mut own = vec![0.0; self.nodes.len()];
         for (number, calls) in roots {
@@ -269,19 +270,19 @@ struct Flow<'a> {
     skeleton: &'a Skeleton,
     function: &'a FunctionText,
     number: usize,
-    /// Values of atoms, by their text.
+    /// Values of atoms.
     values: HashMap<Atom, f64>,
-    /// Loops whose variables something inside them depends on.
+    /// Loops with variables used inside the loop.
     varied: Vec<u64>,
     unknown: &'a mut BTreeMap<(usize, u64), String>,
     work: usize,
 }
 
-/// What an entry of a region leads to.
+/// Expected executions and exits per entry of a region.
 #[derive(Debug, Clone, Default)]
 struct Region {
     local: Local,
-    /// Where control leaves the region, with probabilities; what is missing to 1 returns.
+    /// Targets outside the region, with probabilities; the rest to 1 returns.
     out: BTreeMap<u64, f64>,
 }
 
@@ -313,7 +314,7 @@ impl<'a> Flow<'a> {
     fn run(mut self) -> Result<Local, Refused> {
         let function = self.function;
         let Some(first) = function.body.first() else { return Ok(Local::default()) };
-        // The entry need not be the first statement, where a loop begins the function.
+        // The entry need not be the first statement if a loop begins the function.
         let entry = label(first);
         let entry = if has(&function.body, function.at.address) { function.at.address } else { entry };
         Ok(self.region(&function.body, entry, None)?.local)
@@ -323,15 +324,15 @@ impl<'a> Flow<'a> {
         form.value(&|atom| self.values.get(atom).copied())
     }
 
-    /// Flow through statements of which the one with `entry` is entered once. `header`: edges there leave the
-    /// region too. `test`: blocks whose edges out of the region are taken with this probability.
+    /// Flow through statements for one entry at `entry`; edges back to `entry` leave the region
+    /// too. `test`: blocks, and the probability of the edges out of the region from the blocks.
     fn region(
         &mut self,
         body: &'a [Statement],
         entry: u64,
         test: Option<(&[u64], f64)>,
     ) -> Result<Region, Refused> {
-        // Statement that holds each label.
+        // Statement of each label.
         let mut holder: HashMap<u64, usize> = HashMap::new();
         for (number, statement) in body.iter().enumerate() {
             match statement {
@@ -404,7 +405,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Iterations by the bound; `None` where it says nothing.
+    /// Iterations by the bound; `None` without a value.
     fn bound(&mut self, found: &LoopText) -> Option<f64> {
         let bound = found.bound.as_ref()?;
         match self.value(bound) {
@@ -428,7 +429,7 @@ impl<'a> Flow<'a> {
     fn one_loop(&mut self, found: &'a LoopText) -> Result<Region, Refused> {
         self.work += 1;
         let trips = self.bound(found).filter(|_| !found.tests.is_empty());
-        // Variables of the loop at its middle, until the iterations are known.
+        // Variables of the loop have the values of the middle, until the iterations are known.
         self.vary(found, trips.or(found.seen.map(|seen| seen.0)).map_or(0.0, |trips| (trips - 1.0) / 2.0));
         let own = trips.map(|_| found.tests.as_slice());
         let once = self.region(&found.body, found.label, own.map(|test| (test, 0.0)))?;
@@ -495,7 +496,7 @@ impl<'a> Flow<'a> {
         Ok(sum)
     }
 
-    /// Gives the variables of a loop their values after so many iterations.
+    /// Sets the variables of a loop to the values after `iterations`.
     fn vary(&mut self, found: &LoopText, iterations: f64) {
         let own: Vec<&VariableText> =
             self.function.variables.iter().filter(|variable| variable.of_loop == found.label).collect();
@@ -511,7 +512,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Edges of a block that leave its region taken with a probability, the others with the rest of it.
+/// Edges of a block: `out` is the probability to leave
+/// the region, the rest the probability to stay.
 fn redirected(next: &[(u64, f64)], out: f64, leaves: &dyn Fn(&u64) -> bool) -> Vec<(u64, f64)> {
     let sum = |is_out: bool| -> f64 {
         next.iter().filter(|(to, _)| leaves(to) == is_out).map(|(_, share)| share).sum()
@@ -526,7 +528,7 @@ fn redirected(next: &[(u64, f64)], out: f64, leaves: &dyn Fn(&u64) -> bool) -> V
     next.iter().map(edge).collect()
 }
 
-/// Iterations at which a loop's body is evaluated, with weights that sum to 1.
+/// Points of a loop's iterations to evaluate the body at, with weights that sum to 1.
 fn points(iterations: f64) -> Vec<(f64, f64)> {
     if iterations <= ALL_POINTS {
         let whole = iterations.round().max(1.0);
@@ -547,7 +549,7 @@ fn has(body: &[Statement], wanted: u64) -> bool {
     body.iter().any(|statement| label(statement) == wanted)
 }
 
-/// How often control returns from inside a region in so many executions of it.
+/// Expected returns from inside a region.
 fn returned(body: &[Statement], local: &Local, _iterations: f64) -> f64 {
     let mut sum = 0.0;
     crate::language::walk(body, &mut |statement| {
@@ -575,7 +577,7 @@ fn exits(body: &[Statement], header: u64) -> Vec<u64> {
     targets
 }
 
-/// Loops with variables that bounds of inner loops, other variables or arguments of calls depend on.
+/// Loops with variables used by bounds, by loop variables or by arguments of calls.
 fn varied(function: &FunctionText) -> Vec<u64> {
     let mut used: Vec<&Form> = function.variables.iter().flat_map(|of| [&of.start, &of.step]).collect();
     function.loops(&mut |found| used.extend(&found.bound));

@@ -1,12 +1,13 @@
-//! Iterations of loops and values of what bounds depend on, from windows.
+//! Iterations of loops and input values of bounds, from windows.
 //!
-//! Of a loop that windows see enter and leave, 2H / (E + X): arrivals at the header over the mean of entries
-//! and exits. Of one that is longer than windows, what its test had left to go: a stop falls anywhere in a
-//! stay, so the greatest of N is N / (N + 1) of the whole where all stays are alike; where the mean is not
-//! half of that, twice the mean. Intervals are those of 16 parts of the windows left out by turns.
+//! With entries and exits in windows, 2H / (E + X): arrivals at the header over the
+//! mean of entries and exits. For loops longer than windows, the iterations left to go
+//! by the test. A stop falls anywhere in a stay, so the greatest of N is N / (N + 1)
+//! of the whole for equal stays. If the mean is not half the greatest, the estimate is
+//! twice the mean. Intervals come from 16 parts of the windows, left out by turns.
 //!
-//! Sources of error: stays are met in proportion to their lengths; the second estimate is not corrected for
-//! that. A value that a bound depends on is taken as the harmonic mean of what stops met.
+//! Sources of error: stays are met in proportion to their lengths; the second estimate has no
+//! correction for length. An input of a bound is the harmonic mean of the values met at stops.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +17,25 @@ use crate::form::{Atom, Form};
 use crate::language::{Input, rounded};
 use crate::observed::Observed;
 
-/// Readings that an estimate from what is left to go needs.
+/// Fewest readings for an estimate from iterations left to go.
 const FEWEST: usize = 5;
 
-/// What windows tell of a loop.
+/// Observations of a loop in windows.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Iterations, and half the width of their interval.
+    /// Iterations, and half the width of the interval.
     pub value: Option<(f64, f64)>,
-    /// Parts of the windows that saw the loop entered or left, or the readings that the estimate rests on.
+    /// Parts of the windows with entries or exits of the loop, or the readings of the estimate.
     pub n: usize,
     /// Weighed arrivals at the header.
     pub iterations: f64,
     /// Weighed entries and exits, half of both.
     pub stays: f64,
-    /// Where the iterations come from.
+    /// Source of the iterations.
     pub from: From,
 }
 
-/// Where iterations come from.
+/// Source of iterations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum From {
     /// Nowhere.
@@ -42,7 +43,7 @@ pub enum From {
     Nothing,
     /// Entries and exits.
     Stays,
-    /// What tests had left to go.
+    /// Iterations left to go, by the tests.
     LeftToGo,
 }
 
@@ -68,7 +69,7 @@ fn stays(entries: f64, exits: f64) -> f64 {
     if entries > 0.0 && exits > 0.0 { (entries + exits) / 2.0 } else { entries.max(exits) }
 }
 
-/// What windows tell of a loop.
+/// Estimates the iterations of a loop from windows.
 pub fn of_loop(
     observed: &Observed,
     (number, read): (usize, &Read),
@@ -97,7 +98,7 @@ pub fn of_loop(
         let is_enough = used > 1.0 && seen.n > 1;
         let width = if is_enough { 1.96 * ((used - 1.0) / used * spread).sqrt() } else { value };
         (seen.value, seen.from) = (Some((value, width)), From::Stays);
-        // Many whole stays in windows: nothing else is needed.
+        // Windows with many whole stays suffice.
         if seen.n >= FEWEST && width < 0.3 * value {
             return seen;
         }
@@ -111,7 +112,7 @@ pub fn of_loop(
     seen
 }
 
-/// Iterations from what tests had left to go: value, half of its interval, readings.
+/// Iterations by the tests' iterations left to go: value, half of the interval, readings.
 fn left_to_go(observed: &Observed, read: &Read, of: usize, file: usize) -> Option<(f64, f64, usize)> {
     let bound = read.bounds.iter().find(|bound| bound.of_loop == of)?;
     let tests = std::iter::once(&bound.test).chain(&bound.others);
@@ -130,7 +131,7 @@ fn left_to_go(observed: &Observed, read: &Read, of: usize, file: usize) -> Optio
     left.sort_by(f64::total_cmp);
     let n = left.len() as f64;
     let mean = left.iter().sum::<f64>() / n;
-    // Two windows that began with the loop, or had it before them, tell its length.
+    // Two windows from the loop's beginning, or from before, give the length.
     if let [.., second, first] = left.as_slice()
         && first == second
         && *first > 2.0 * mean * (1.0 - 1.0 / n)
@@ -138,7 +139,7 @@ fn left_to_go(observed: &Observed, read: &Read, of: usize, file: usize) -> Optio
         return Some((first + 1.0, 0.0, left.len()));
     }
     let greatest = left.last().copied().unwrap_or(0.0) * (n + 1.0) / n;
-    // The mean of n numbers up to the greatest has a deviation of so much.
+    // Standard deviation of the mean of n numbers uniform up to the greatest.
     let deviation = greatest / (12.0 * n).sqrt();
     Some(match (mean - greatest / 2.0).abs() <= 3.0 * deviation {
         true => (greatest + 1.0, 2.0 * greatest / n, left.len()),
@@ -146,14 +147,14 @@ fn left_to_go(observed: &Observed, read: &Read, of: usize, file: usize) -> Optio
     })
 }
 
-/// Values of atoms that bounds depend on.
+/// Values of the atoms in bounds.
 pub fn inputs(observed: &Observed, read: &Read, file: usize, seen: &[Seen]) -> Vec<Input> {
     let mut values: BTreeMap<Atom, Vec<f64>> = BTreeMap::new();
     for test in read.values.tests.values() {
         let readings = observed.windows.iter().flat_map(|window| &window.readings);
         for (_, left, right) in readings.filter(|(at, ..)| *at == (file, test.ip)) {
             for (form, value) in [(&test.left, left), (&test.right, right)] {
-                // One atom that is no loop variable, with a factor that divides.
+                // A single atom other than a loop variable.
                 let mut terms = form.terms.iter();
                 let (Some((atom, factor)), None) = (terms.next(), terms.next()) else { continue };
                 let is_variable =
@@ -166,7 +167,7 @@ pub fn inputs(observed: &Observed, read: &Read, file: usize, seen: &[Seen]) -> V
         }
     }
     let mut inputs: Vec<Input> = values.into_iter().map(|(atom, values)| input(atom, values)).collect();
-    // Where a bound depends on one more value, the iterations tell it.
+    // A bound's only unknown value follows from the iterations.
     for bound in &read.bounds {
         let Some((trips, _)) = seen.get(bound.of_loop).and_then(|seen| seen.value) else { continue };
         let mut unknown: Vec<Atom> = Vec::new();
@@ -179,11 +180,11 @@ pub fn inputs(observed: &Observed, read: &Read, file: usize, seen: &[Seen]) -> V
                 unknown.push(atom.clone());
             }
             if is_variable {
-                // Its value differs from stay to stay.
+                // The variable's value differs from stay to stay.
                 unknown.extend([atom.clone(), atom.clone()]);
             }
         });
-        // Memory at an unknown address is one unknown.
+        // Memory at an unknown address is a single unknown.
         if let [only] = outermost(&unknown).as_slice() {
             let at = |value: f64| {
                 bound.trips.value(&|atom| {
@@ -191,7 +192,7 @@ pub fn inputs(observed: &Observed, read: &Read, file: usize, seen: &[Seen]) -> V
                     if atom == only { Some(value) } else { known.map(Input::mean) }
                 })
             };
-            // Linear up to rounding: two points tell it.
+            // Linear up to rounding: two points suffice.
             let (Ok(low), Ok(high)) = (at(0.0), at(1_048_576.0)) else { continue };
             let slope = (high - low) / 1_048_576.0;
             if slope.abs() > 1e-9 {
@@ -206,7 +207,7 @@ pub fn inputs(observed: &Observed, read: &Read, file: usize, seen: &[Seen]) -> V
     inputs
 }
 
-/// Atoms without those that only stand inside others of them.
+/// Atoms outside the loads in the list.
 fn outermost(atoms: &[Atom]) -> Vec<Atom> {
     let inside = |atom: &Atom, other: &Atom| match other {
         Atom::Load(at, _) => at.any(|found| found == atom),
@@ -215,7 +216,7 @@ fn outermost(atoms: &[Atom]) -> Vec<Atom> {
     atoms.iter().filter(|atom| !atoms.iter().any(|other| inside(atom, other))).cloned().collect()
 }
 
-/// Values with their shares of stays: a stay is met in proportion to its length.
+/// Values with shares of stays: a stay is met in proportion to the length.
 fn input(atom: Atom, values: Vec<f64>) -> Input {
     let n = values.len();
     let mut shares: BTreeMap<i64, f64> = BTreeMap::new();
@@ -241,8 +242,8 @@ fn input(atom: Atom, values: Vec<f64>) -> Input {
     Input { name: Form::atom(atom), values: found, from: format!("compared at {n} stops") }
 }
 
-/// Whether whole stays that windows saw contradict a bound: they are longer, or, where the test is the only
-/// exit, shorter.
+/// Whether whole stays in windows contradict a bound: longer
+/// stays, or shorter stays if the tests are the only exits.
 pub fn contradicts(bound: &Bound, inputs: &[Input], seen: &Seen) -> bool {
     let Some((value, width)) = seen.value.filter(|_| seen.from == From::Stays && seen.n >= 8) else {
         return false;

@@ -1,12 +1,13 @@
 //! Symbolic values of registers and stack slots: forward execution of a function in reverse post-order.
 //!
-//! Values are forms over arguments (`arg0` …), results of calls (`ret@ADDRESS`), words of memory, and loop
-//! variables (`ivHEADER_PLACE`: the value of a register or stack slot whenever the header is reached). What
-//! is not followed has a name of its own (`vADDRESS_PLACE`; `phiADDRESS_PLACE` where ways with different
-//! values meet). A loop variable is a place whose value at all latches is the variable plus one step.
+//! Values are forms over arguments (`arg0` …), results of calls (`ret@ADDRESS`), words
+//! of memory, and loop variables (`ivHEADER_PLACE`: the value of a register or stack
+//! slot whenever the header is reached). A value not followed has a separate name
+//! (`vADDRESS_PLACE`; `phiADDRESS_PLACE` where ways with different values meet). A
+//! loop variable is a place with the variable plus one step as value at every latch.
 //!
-//! Optimistic about aliases: a store to an unknown address changes no other place, a call changes no stack
-//! slot. Windows must check what follows from it. Arithmetic of less than 32 bits is not followed.
+//! Optimistic about aliases: a store to an unknown address changes no other place, a call changes
+//! no stack slot. Windows must check the results. Arithmetic of less than 32 bits is not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,20 +20,21 @@ use crate::code::{Function, Leave};
 use crate::form::{Atom, Form, Op};
 use crate::graph::Graph;
 
-/// Registers in the order of their encoding.
+/// Registers in the order of the encoding.
 pub(crate) const REGISTERS: [&str; 16] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
     "r15",
 ];
 /// Registers of integer arguments, in order.
 const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-/// Registers that a call may change, but for the result.
+/// Registers changed by calls, but for the result.
 const CHANGED_BY_CALLS: [usize; 8] = [1, 2, 6, 7, 8, 9, 10, 11];
 const RSP: usize = 4;
-/// Stack slots that are followed.
+/// Limit of stack slots followed.
 const MOST_SLOTS: usize = 512;
 
-/// Where a value lies: a register, or a stack slot by its distance from the stack pointer at the entry.
+/// Place of a value: a register, or a stack slot by
+/// the distance from the stack pointer at the entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     Register(usize),
@@ -52,26 +54,26 @@ impl Place {
 /// A loop variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name, `ivHEADER_PLACE`.
+    /// Name, `ivHEADER_PLACE`.
     pub name: Arc<str>,
-    /// Number of its loop.
+    /// Number of the loop.
     pub of_loop: usize,
-    /// Its value when the loop is entered.
+    /// Value at the loop's entry.
     pub start: Form,
-    /// What each iteration adds.
+    /// Increment of each iteration.
     pub step: Form,
 }
 
-/// A comparison that decides a conditional branch.
+/// The comparison of a conditional branch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Test {
-    /// The block that ends with the branch.
+    /// Block ended by the branch.
     pub block: usize,
-    /// Address of the instruction that compares.
+    /// Address of the comparing instruction.
     pub ip: u64,
-    /// What is compared; with 0 where the instruction only computes.
+    /// Left operand of the comparison, or the result of an instruction that only computes.
     pub left: Form,
-    /// With what.
+    /// Right operand; 0 for an instruction that only computes.
     pub right: Form,
     /// When the branch is taken.
     pub condition: ConditionCode,
@@ -80,19 +82,19 @@ pub struct Test {
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// The block that makes it.
+    /// Block of the call.
     pub block: usize,
     /// Address of the instruction.
     pub ip: u64,
-    /// Where it leads; `None`: it is indirect.
+    /// Target; `None`: an indirect call.
     pub target: Option<u64>,
-    /// The word that an indirect call or jump reads its target from, where the address is a constant.
+    /// Constant address of the word with the target of an indirect call or jump.
     pub through: Option<u64>,
     /// Values of the six integer arguments.
     pub arguments: Vec<Form>,
 }
 
-/// What a function computes, as far as loops depend on it.
+/// Values computed by a function, as far as loops depend on the values.
 #[derive(Debug, Clone, Default)]
 pub struct Values {
     /// Loop variables.
@@ -101,15 +103,15 @@ pub struct Values {
     pub tests: BTreeMap<usize, Test>,
     /// Calls and tail calls, by address.
     pub calls: Vec<Call>,
-    /// For names that the function defines, the block where.
+    /// Defining block of each name.
     pub defined: BTreeMap<Arc<str>, usize>,
-    /// For each instruction that accesses memory, the address.
+    /// Address of each access, by instruction.
     pub addresses: BTreeMap<u64, Form>,
 }
 
 impl Values {
-    /// A form with variables of loops replaced by where they start and the iterations since (`itHEADER`), so
-    /// that what they have in common cancels. `headers`: the address of each loop's header.
+    /// A form with variables of loops replaced by the start and the iterations since
+    /// (`itHEADER`), to cancel common terms. `headers`: the address of each loop's header.
     pub fn counted(&self, form: &Form, headers: &[u64]) -> Form {
         let with = |atom: &Atom| {
             let Atom::Name(name) = atom else { return None };
@@ -118,7 +120,7 @@ impl Values {
             variable.start.plus(&Form::op(Op::Times, variable.step.clone(), count)?, 1)
         };
         let mut form = form.clone();
-        // A variable may start at that of a loop further out.
+        // A variable may start at an outer loop's variable.
         for _ in 0..8 {
             match form.replaced(&with) {
                 Some(new) if new != form => form = new,
@@ -193,7 +195,8 @@ pub fn follow(function: &Function, graph: &Graph) -> Values {
         values: Values::default(),
         factory: InstructionInfoFactory::new(),
     };
-    // The first pass finds which places each block writes; those of a loop are its variables in the second.
+    // The first pass finds the places written by each block; the
+    // second has variables for the places written in a loop.
     for _ in 0..2 {
         run.values = Values::default();
         run.ends = vec![None; function.blocks.len()];
@@ -239,7 +242,7 @@ impl Run<'_> {
                         met.set(place, Form::name(name(place)));
                     }
                 }
-                // A slot that only some ways have written is not known.
+                // A slot written on a part of the ways is unknown.
                 for at in rest.iter().flat_map(|other| other.slots.keys()) {
                     if !first.slots.contains_key(at) {
                         defined.push(name(Place::Slot(*at)));
@@ -355,7 +358,7 @@ impl Run<'_> {
         self.write(block, state, place, Form::name(name));
     }
 
-    /// Carries out an instruction whose result is followed; `None` for others.
+    /// Executes an instruction with a followed result; `None` for the rest.
     fn known(&mut self, block: usize, state: &mut State, instruction: &Instruction) -> Option<()> {
         use Mnemonic as M;
         let ip = instruction.ip();
@@ -451,7 +454,7 @@ impl Run<'_> {
             }
             OpKind::Register => {
                 let number = general(instruction.op_register(0))?;
-                // What nobody can follow any more gets a name.
+                // A form too deep to follow gets a name.
                 if result.depth() > 4 {
                     self.unknown(block, state, ip, Place::Register(number));
                 } else {
@@ -469,7 +472,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// Places whose value at all latches is the variable plus one step.
+    /// Finds the places with the variable plus one step as value at every latch.
     fn find_variables(&mut self) {
         for (number, found) in self.graph.loops.iter().enumerate() {
             let header = &self.function.blocks[found.header];
@@ -514,11 +517,11 @@ impl Run<'_> {
         self.resolve();
     }
 
-    /// Places that a loop writes but leaves as they were keep the value from before the loop.
+    /// A place written in a loop without a change has the value from before the loop.
     fn resolve(&mut self) {
         let is_constant = |variable: &Variable| variable.step.as_number() == Some(0);
         let mut constants: BTreeMap<Arc<str>, Form> = BTreeMap::new();
-        // Loops come outer ones first; an inner one may start with a constant of an outer one.
+        // Outer loops come first; an inner loop may start with a constant of an outer loop.
         for variable in self.values.variables.iter().filter(|variable| is_constant(variable)) {
             let start = with_constants(&variable.start, &constants);
             constants.insert(variable.name.clone(), start);
@@ -550,7 +553,7 @@ fn with_constants(form: &Form, constants: &BTreeMap<Arc<str>, Form>) -> Form {
     form.replaced(&with).unwrap_or_else(|| form.clone())
 }
 
-/// Whether a form has the same value in all iterations of a loop, as far as its names tell.
+/// Whether a form has one value in every iteration of a loop, by the names in the form.
 pub(crate) fn is_invariant(form: &Form, blocks: &[usize], values: &Values) -> bool {
     !form.any(|atom| match atom {
         Atom::Name(name) => values.defined.get(name).is_some_and(|block| blocks.binary_search(block).is_ok()),
@@ -558,7 +561,7 @@ pub(crate) fn is_invariant(form: &Form, blocks: &[usize], values: &Values) -> bo
     })
 }
 
-/// Number of a general register of 32 or 64 bits, or of a part of one.
+/// Number of a general register, or of the general register around a part.
 fn general(register: Register) -> Option<usize> {
     let full = register.full_register();
     full.is_gpr64().then(|| full.number())
@@ -568,7 +571,7 @@ fn memory_operand(instruction: &Instruction) -> Option<u32> {
     (0..instruction.op_count()).find(|operand| instruction.op_kind(*operand) == OpKind::Memory)
 }
 
-/// Bytes of the first operand that is a general register, else of the memory operand.
+/// Bytes of the first operand.
 fn operand_bytes(instruction: &Instruction) -> usize {
     operand_width(instruction, 0)
 }
@@ -600,7 +603,7 @@ fn address(state: &State, instruction: &Instruction) -> Option<Form> {
     Some(sum)
 }
 
-/// The stack slot that an address is of.
+/// The stack slot at an address.
 fn slot_of(address: &Form) -> Option<i64> {
     let rest = address.plus(&Form::name("sp"), -1)?;
     rest.as_number()

@@ -1,7 +1,7 @@
-//! What a block's instructions do, by class, for the language and the roofline.
+//! Operations of a block's instructions, by class, for the language and the roofline.
 //!
-//! Sources of error: an instruction belongs to one class, by its name; vectors count their lanes by the
-//! width of the register.
+//! Sources of error: an instruction belongs to one class, by
+//! name; lanes of vectors follow from the register's width.
 
 use std::collections::BTreeMap;
 
@@ -37,12 +37,12 @@ pub fn parts(instructions: &[Instruction], factory: &mut InstructionInfoFactory)
     parts
 }
 
-/// The memory that an instruction accesses, and whether it loads and stores there.
+/// Memory operands of an instruction, and whether each is loaded and stored.
 pub(crate) fn accesses(
     instruction: &Instruction,
     factory: &mut InstructionInfoFactory,
 ) -> Vec<(UsedMemory, bool, bool)> {
-    // Their operand looks like memory.
+    // Operands of memory without an access.
     if matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop) {
         return Vec::new();
     }

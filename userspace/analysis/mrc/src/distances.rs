@@ -1,9 +1,10 @@
-//! A histogram of distances, exact or estimated, of any bins: what conversions take and return.
+//! A histogram of distances, exact or estimated, of
+//! arbitrary bins: input and output of conversions.
 //!
-//! Serves time distances (1-based, in accesses) and stack distances (0-based, in granules) alike.
-//! An exact count is a bar one distance wide; an estimate has wider bars and fractional weights.
-//! Within a bar reuses are taken as spread evenly; bins whose mean is known are better taken at
-//! their means: a loop's reuses all have one distance.
+//! Serves time distances (1-based, in accesses) and stack distances (0-based, in
+//! granules) alike. An exact count is a bar one distance wide; an estimate has wider
+//! bars and fractional weights. Within a bar reuses are taken as spread evenly; bins
+//! of known mean are better taken at the mean: a loop's reuses have one distance.
 
 use std::fmt;
 
@@ -12,13 +13,13 @@ use std::fmt;
 pub struct Bar {
     /// First distance.
     pub low: u64,
-    /// First distance beyond it.
+    /// First distance beyond the bar.
     pub high: u64,
-    /// Reuses in it: a count or a sum of weights.
+    /// Reuses in the bar: a count or a sum of weights.
     pub weight: f64,
 }
 
-/// Bars in ascending order, without overlap, and the touches that have no distance.
+/// Bars in ascending order, without overlap, and the touches without a distance.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distances {
     bars: Vec<Bar>,
@@ -28,13 +29,13 @@ pub struct Distances {
 /// Why bars are not a histogram.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Malformed {
-    /// A bin ends at or before its start.
+    /// A bin ends at or before the start.
     Empty(Bar),
-    /// A bin starts before the end of the one below it.
+    /// A bin starts before the end of the bin below.
     Overlap(Bar, Bar),
     /// A weight is negative, infinite or not a number.
     Weight(f64),
-    /// A mean lies outside of its bin.
+    /// A mean lies outside the bin.
     Mean(Bar, f64),
 }
 
@@ -56,7 +57,8 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Distances {
-    /// Bars in any order, equal ones summed; `cold` is the number of touches without a distance.
+    /// Bars in arbitrary order; equal bars are summed;
+    /// `cold` is the number of touches without a distance.
     ///
     /// # Errors
     /// Bars that overlap or are empty, weights that are negative or not finite.
@@ -81,20 +83,20 @@ impl Distances {
         Ok(Self { bars: merged, cold })
     }
 
-    /// Exact counts as (distance, count) in any order.
+    /// Exact counts as (distance, count) in arbitrary order.
     ///
     /// # Errors
-    /// A count that is negative or not finite; `u64::MAX`, which no bin can hold.
+    /// A count that is negative or not finite; `u64::MAX`, outside every bin.
     pub fn exact(counts: impl IntoIterator<Item = (u64, f64)>, cold: f64) -> Result<Self, Malformed> {
         let bar = |(low, weight): (u64, f64)| Bar { low, high: low.saturating_add(1), weight };
         Self::new(counts.into_iter().map(bar).collect(), cold)
     }
 
-    /// Bins with a known mean distance: all reuses of a bin are put there, on the two whole
+    /// Bins with a known mean distance: the reuses of a bin are put on the two whole
     /// distances around the mean. Exact for bins with one distance, or two neighbouring ones.
     ///
     /// # Errors
-    /// As [`Distances::new`]; or a mean outside of its bin.
+    /// As [`Distances::new`]; or a mean outside the bin.
     pub fn with_means(bins: impl IntoIterator<Item = (Bar, f64)>, cold: f64) -> Result<Self, Malformed> {
         let mut bars = Vec::new();
         for (bin, mean) in bins {
@@ -102,7 +104,7 @@ impl Distances {
             if bin.high <= bin.low {
                 return Err(Malformed::Empty(bin));
             }
-            // Means are quotients of whole numbers: rounding may carry them past the end.
+            // Means are quotients of whole numbers: rounding may carry a mean past the end.
             let slack = bin.high as f64 * 1e-9;
             if !(bin.low as f64 - slack..=last as f64 + slack).contains(&mean) {
                 return Err(Malformed::Mean(bin, mean));
@@ -118,7 +120,7 @@ impl Distances {
         Self::new(bars, cold)
     }
 
-    /// All of them together; overlapping bars are cut at each other's ends.
+    /// The union of histograms; overlapping bars are cut at each other's ends.
     pub fn union(parts: &[&Self]) -> Self {
         let ends = parts.iter().flat_map(|part| &part.bars).flat_map(|bar| [bar.low, bar.high]);
         let mut edges: Vec<u64> = ends.collect();
@@ -168,13 +170,13 @@ impl Distances {
         self.reuses() + self.cold
     }
 
-    /// Sum of all distances, the middle of a bar taken for each reuse in it.
+    /// Sum of the distances, with a bar's middle for each reuse in the bar.
     pub fn total(&self) -> f64 {
         let middle = |bar: &Bar| (bar.low as f64 + bar.high as f64 - 1.0) / 2.0;
         self.bars.iter().map(|bar| bar.weight * middle(bar)).sum()
     }
 
-    /// Reuses at this distance or more.
+    /// Reuses at `distance` or more.
     pub fn at_least(&self, distance: f64) -> f64 {
         let share = |bar: &Bar| {
             let (low, high) = (bar.low as f64, bar.high as f64);
@@ -184,9 +186,9 @@ impl Distances {
         self.bars.get(first..).unwrap_or_default().iter().map(share).sum()
     }
 
-    /// Miss ratio of a fully associative LRU cache of that many granules, where these are stack
-    /// distances: the share of touches at that distance or more, or cold (Mattson et al. 1970, IBM
-    /// Systems Journal 9(2)). NaN without touches.
+    /// Miss ratio of a fully associative LRU cache of `granules`, for stack
+    /// distances: the share of touches at `granules` or more, or cold
+    /// (Mattson et al. 1970, IBM Systems Journal 9(2)). NaN without touches.
     pub fn miss_ratio(&self, granules: f64) -> f64 {
         (self.at_least(granules) + self.cold) / self.touches()
     }

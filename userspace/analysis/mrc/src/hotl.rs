@@ -1,21 +1,21 @@
 //! HOTL: the footprint of the finite trace, and the miss ratio as its slope.
 //!
-//! Source: Xiang et al. 2013 (ASPLOS, "HOTL: a higher order theory of locality"). Average footprint
-//! (§2.3): a granule is absent from a window of w accesses that fits into a gap between its
-//! touches, or before its first or after its last one, so with m granules and n accesses fp(w) = m
-//! − Σ (gap − w) / (n − w + 1) over gaps longer than w, where a reuse's gap is its time distance,
-//! the first gap the first touch's position from 1, the last gap the last touch's from the end. The
-//! footprint is exact. Miss ratio (§2.4): mr(fp(w)) = fp(w + 1) − fp(w).
+//! Source: Xiang et al. 2013 (ASPLOS, "HOTL: a higher order theory of locality"). Average
+//! footprint (§2.3): a granule is absent from a window of w accesses that fits into a gap between
+//! the granule's touches, or before the first or after the last touch, so with m granules and n
+//! accesses fp(w) = m − Σ (gap − w) / (n − w + 1) over gaps longer than w, where a reuse's gap is
+//! the time distance, the first gap the first touch's position from 1, the last gap the last
+//! touch's from the end. The footprint is exact. Miss ratio (§2.4): mr(fp(w)) = fp(w + 1) − fp(w).
 //!
-//! Sources of error: the reuse-window hypothesis (see the package's page). Without the first and last
-//! gaps only their sum is known, because all gaps of a granule together are n + 1; they are then
-//! taken as spread evenly.
+//! Sources of error: the reuse-window hypothesis (see the package's page).
+//! Without the first and last gaps only the sum is known, because the gaps of
+//! a granule together are n + 1; the end gaps are then taken as spread evenly.
 
 use super::distances::{Bar, Distances};
 use super::scale;
 use super::survival::Survival;
 
-/// Gaps at the ends of the trace, one of each for every granule.
+/// Gaps at the ends of the trace, one at each end for every granule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ends {
     /// Positions of first touches, from 1.
@@ -54,14 +54,15 @@ impl Footprint {
         Some(Self { granules, accesses, touches: time.touches(), gaps: gaps.reuses(), survival, mean_gap })
     }
 
-    /// Distinct granules in a window of that many accesses, on average.
+    /// Distinct granules in a window of `window` accesses, on average.
     pub fn at(&self, window: f64) -> f64 {
         let window = window.clamp(0.0, self.accesses);
         let absent = self.gaps * (self.mean_gap - self.survival.footprint(window));
         (self.granules - absent.max(0.0) / (self.accesses - window + 1.0)).max(0.0)
     }
 
-    /// The shortest whole window with at least that footprint, by halving: O(log n · log bars).
+    /// The shortest whole window with a footprint of at
+    /// least `granules`, by halving: O(log n · log bars).
     fn window(&self, granules: f64) -> f64 {
         let (mut low, mut high) = (0.0_f64, self.accesses.floor());
         while high - low > 1.0 {
@@ -71,8 +72,7 @@ impl Footprint {
         high
     }
 
-    /// Miss ratio of an LRU cache of that many granules, between that of an empty cache, 1, and the
-    /// cold share.
+    /// Miss ratio of an LRU cache of `granules`, between 1, for an empty cache, and the cold share.
     pub fn miss_ratio(&self, granules: f64) -> f64 {
         let cold = self.granules / self.touches;
         if granules <= 0.0 {
@@ -89,9 +89,9 @@ impl Footprint {
         (slope * self.accesses / self.touches).clamp(cold.min(1.0), 1.0)
     }
 
-    /// Stack distances whose miss ratios these are. Where the slope rises with the window, as it
-    /// may near the ends of the trace, the lowest miss ratio so far stays: more cache never
-    /// misses more.
+    /// Stack distances with the miss ratios of the footprint. The lowest
+    /// miss ratio so far stays if the slope rises with the window, as
+    /// near the ends of the trace: more cache never misses more.
     pub fn stack_distances(&self) -> Distances {
         let mut bars = Vec::new();
         let mut ratio = 1.0_f64;
@@ -110,7 +110,7 @@ impl Footprint {
     }
 }
 
-/// Gaps at the ends, spread evenly from 1, with the mean that remains for them.
+/// Gaps at the ends, spread evenly from 1, with the mean left after the reuses.
 fn even_ends(time: &Distances, accesses: f64) -> Distances {
     let granules = time.cold();
     let mean = (granules * (accesses + 1.0) - time.total()) / (2.0 * granules);

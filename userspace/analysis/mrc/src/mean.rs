@@ -7,7 +7,7 @@ use super::distances::Distances;
 use super::scale::Sums;
 use super::survival::Survival;
 
-/// Parts of a wide bar that are converted apart, because the mean bends within it.
+/// Parts of a wide bar, converted apart, because the mean bends within the bar.
 pub(super) const PARTS: u64 = 8;
 
 /// Stack distances by StatStack (Eklov & Hagersten 2010, ISPASS, §III: expected stack distance

@@ -1,4 +1,4 @@
-//! Brute force: distances and LRU misses of a small trace, straight from their definitions. O(n²).
+//! Brute force: distances and LRU misses of a small trace, straight from the definitions. O(n²).
 
 use super::distances::Distances;
 use super::hotl::Ends;
@@ -43,7 +43,7 @@ pub(crate) fn ends(trace: &[u32]) -> Ends {
     Ends { first: firsts(trace), last: firsts(&backwards) }
 }
 
-/// Phases of that many accesses.
+/// Phases of `length` accesses.
 pub(crate) fn phases(trace: &[u32], length: usize) -> Vec<Phase> {
     let found = distances(trace);
     let phase = |found: &[Option<(u64, u64)>]| Phase {
@@ -68,7 +68,7 @@ pub(crate) fn lru_misses(trace: &[u32], granules: usize) -> u64 {
     misses
 }
 
-/// Average number of distinct granules over all windows of this length.
+/// Average number of distinct granules over the windows of a length.
 pub(crate) fn footprint(trace: &[u32], window: usize) -> f64 {
     let distinct = |window: &[u32]| {
         let mut seen = window.to_vec();

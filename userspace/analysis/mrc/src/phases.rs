@@ -1,44 +1,44 @@
-//! The mean along the phases that a reuse spans: the default where a run is cut into phases.
+//! The mean along the phases spanned by a reuse: the default for runs cut into phases.
 //!
-//! The plain recipe cuts a run into time segments and converts each with its own SD(r) = τ · Σ_{j<r}
-//! P(T > j). That is [`Reach::Own`]. A reuse that is longer than its phase reaches into earlier
-//! ones, where other code ran; [`Reach::All`] adds up what each of them contributed. A touch at
-//! offset j in the window is new to it if its own time distance exceeds j, so the phase that covers
-//! offsets a to b contributes τ · Σ_{a≤j<b} P(T > j) of that phase.
+//! The plain recipe cuts a run into time segments and converts each with the segment's
+//! SD(r) = τ · Σ_{j<r} P(T > j): [`Reach::Own`]. A reuse longer than the phase reaches into
+//! earlier phases of other code; [`Reach::All`] adds the contribution of each phase. A touch
+//! at offset j in the window is new to the window if the touch's time distance exceeds j, so
+//! the phase over offsets a to b contributes the phase's τ · Σ_{a≤j<b} P(T > j).
 //!
 //! Time distances belong to the phase in which the reuse happens, first touches to the phase of the touch.
 //!
-//! Sources of error: where in its phase a reuse lies is unknown (a few places are tried); what
-//! alternates within a phase.
+//! Sources of error: the position of a reuse in the phase is unknown
+//! (a few places are tried); alternating work within a phase.
 
 use super::distances::Distances;
 use super::mean::parts;
 use super::scale::{self, Sums};
 use super::survival::Survival;
 
-/// One stretch of a run, of any length.
+/// A stretch of a run, of arbitrary length.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Phase {
-    /// Time distances of the reuses in it, in accesses; cold are the first touches in it.
+    /// Time distances of the phase's reuses, in accesses; cold are the phase's first touches.
     pub time: Distances,
-    /// Accesses in it. Touches over accesses is its τ.
+    /// Accesses of the phase; τ is touches over accesses.
     pub accesses: f64,
 }
 
 /// How far back a reuse looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// The whole window counts as the phase of its end: the plain recipe.
+    /// The whole window counts as the last phase: the plain recipe.
     Own,
-    /// Each phase overlapped by the window counts for its part.
+    /// Each phase overlapped by the window counts for the overlap.
     All,
 }
 
-/// Places within a phase at which a reuse is tried.
+/// Places of a reuse tried within a phase.
 const PLACES: u32 = 4;
 
-/// Stack distances of a run cut into `phases`, in order of time; of one of several kinds of work,
-/// with what lies around each of them.
+/// Stack distances of a run cut into `phases`, in order of time; for
+/// one of several kinds of work, with the work around each phase.
 pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Distances {
     let mut sums = Sums::default();
     let timeline = Timeline::of(phases);
@@ -46,7 +46,7 @@ pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Dis
         let around = around.get(index);
         let length = around.map_or(phase.accesses, |around| around.stays.0.min(phase.accesses));
         for part in parts(&phase.time) {
-            // A window that begins in the phase at any place need not be tried at several.
+            // One place suffices for a window much shorter than the phase.
             let places = if reach == Reach::Own || part.last * 16.0 < length { 1 } else { PLACES };
             let weight = part.weight / f64::from(places);
             for place in 0..places {
@@ -62,10 +62,9 @@ pub fn stack_distances(phases: &[Phase], around: &[Around], reach: Reach) -> Dis
     sums.finish(phases.iter().map(|phase| phase.time.cold()).sum())
 }
 
-/// For each phase, as bins of the fine scale, a time distance from which on a reuse in it has that
-/// many other granules between, the shortest but where stays are over just before: one for each
-/// place within the phase that is tried; `usize::MAX` where no window reaches so far. As
-/// [`Reach::All`].
+/// For each phase and each place tried, the time distance, as a bin of the fine scale, from
+/// which on a reuse has `granules` other granules in between; the shortest, except right
+/// after the end of a stay. `usize::MAX` if no window reaches so far. As [`Reach::All`].
 pub fn fill_times(phases: &[Phase], around: &[Around], granules: f64) -> Vec<Vec<usize>> {
     let timeline = Timeline::of(phases);
     let all: f64 = phases.iter().map(|phase| phase.accesses).sum();
@@ -85,7 +84,8 @@ pub fn fill_times(phases: &[Phase], around: &[Around], granules: f64) -> Vec<Vec
     (0..phases.len()).map(|index| (0..PLACES).map(|place| fill(index, place)).collect()).collect()
 }
 
-/// What a program does around a phase, where it turns to the phase's kind of work again and again.
+/// The program's work around a phase, for programs that
+/// return to the phase's kind of work again and again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Around {
     mean: Option<Survival>,
@@ -94,16 +94,16 @@ pub struct Around {
 }
 
 impl Around {
-    /// From all kinds of work in their proportion, of a run with this number of accesses, and mean
-    /// stays of `stays` accesses, least and greatest.
+    /// From the mix of every kind of work, in a run of `run` accesses,
+    /// with mean stays from `stays.0` to `stays.1` accesses.
     pub fn of(all: &Phase, stays: (f64, f64), run: f64) -> Self {
         let touches_per_access = all.time.touches() / all.accesses;
         let mean = (all.accesses > 0.0).then(|| Survival::of(&all.time, touches_per_access)).flatten();
         Self { mean, stays, run }
     }
 
-    /// Accesses by which this share of stays is over: stays are exponential, their mean of any
-    /// order of magnitude, and the longest have the longest mean.
+    /// Accesses until a share of stays is over: stays are exponential, with a mean
+    /// of unknown order of magnitude; the longest stays have the longest mean.
     fn stays_until(&self, share: f64) -> f64 {
         let (low, high) = self.stays;
         -(1.0 - share).ln() * low.powf(1.0 - share) * high.powf(share)
@@ -111,7 +111,7 @@ impl Around {
 }
 
 struct Timeline {
-    /// Position of each phase's first access, its end, and its distribution.
+    /// Position of each phase's first access, the end, and the distribution.
     spans: Vec<(f64, f64, Option<Survival>)>,
 }
 
@@ -136,9 +136,9 @@ impl Timeline {
         }
     }
 
-    /// Distinct granules between a use and its reuse, which lies at `at`, from 0 to 1, among its
-    /// possible places in the phase. If the run turns to other work in between, stays are
-    /// exponential.
+    /// Distinct granules between a use and the reuse; `at`, from 0 to 1,
+    /// is the place of the reuse among the possible places in the phase.
+    /// If the run turns to other work in between, stays are exponential.
     fn all(&self, index: usize, at: f64, window: f64, around: Option<&Around>) -> f64 {
         let turns = around.and_then(|around| Some((around.mean.as_ref()?, around.stays_until(at))));
         let granules = match turns.filter(|(_, stays)| *stays < window) {
@@ -154,8 +154,8 @@ impl Timeline {
         (granules - 1.0).max(0.0)
     }
 
-    /// Granules with their first touch in the last `length` accesses of a window, with this many
-    /// others `before`; and the distribution of the first phase there.
+    /// Granules first touched in the last `length` accesses of a window, after `before`
+    /// further accesses; and the distribution of the first phase in the last `length`.
     fn stay(&self, index: usize, at: f64, length: f64, before: f64) -> (f64, Option<&Survival>) {
         let Some((from, until, _)) = self.spans.get(index) else { return (0.0, None) };
         // A window cannot begin before the run does.

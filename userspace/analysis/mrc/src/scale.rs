@@ -1,13 +1,13 @@
 //! The fine scale of distances, and sums on it.
 //!
-//! 64 bins in each power of two; every distance below 128 has a bin of its own. A distance is known
-//! to 1.6 %, which moves far less than the models' own error, in a few KiB for any range.
+//! 64 bins in each power of two; every distance below 128 has a separate bin. A distance
+//! is known to 1.6 %, far less than the models' error, in a few KiB for every range.
 
 use super::distances::{Bar, Distances};
 
 /// log2 of the number of bins in each power of two.
 const SUB_BITS: u32 = 6;
-/// Distances below this have a bin each.
+/// Distances below the constant have a bin each.
 const SINGLE: u64 = 2 << SUB_BITS;
 
 /// Bin of a distance.
@@ -48,9 +48,9 @@ impl Sums {
         }
     }
 
-    /// Adds weight for whole distances whose means run evenly from `low` to `high`, neither of them
-    /// whole perhaps. A mean m stands for the interval from m to m + 1, whose share in each whole
-    /// distance keeps the mean. Negative is 0.
+    /// Adds weight for whole distances with means spread evenly from `low` to `high`;
+    /// both may be fractions. A mean m stands for the interval from m to m + 1; the
+    /// interval's share in each whole distance preserves the mean. Negative is 0.
     pub fn spread(&mut self, low: f64, high: f64, weight: f64) {
         let low = low.max(0.0);
         let end = high.max(low) + 1.0;
@@ -59,7 +59,7 @@ impl Sums {
         while from < end {
             let until = (self::low(index(from as u64) + 1) as f64).min(end);
             if until <= from {
-                // Beyond 2^53 the sum of a distance and 1 is that distance.
+                // Beyond 2^53 the sum of a distance and 1 is the distance.
                 return self.add(from as u64, density * (end - from));
             }
             self.add(from as u64, density * (until - from));
@@ -78,7 +78,7 @@ impl Sums {
         self.weights.iter_mut().zip(&other.weights).for_each(|(sum, more)| *sum += more);
     }
 
-    /// The histogram of what was added, beside `cold` touches that have no distance.
+    /// The histogram of the weights added, and of `cold` touches without a distance.
     pub fn finish(&self, cold: f64) -> Distances {
         let filled = self.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0);
         let bars = filled.map(|(i, &weight)| Bar { low: low(i), high: low(i + 1), weight });

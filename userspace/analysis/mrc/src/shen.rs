@@ -13,10 +13,10 @@ use super::mean::{Part, parts};
 use super::scale::Sums;
 use super::survival::Survival;
 
-/// From this variance on, the normal distribution stands for the binomial one (its steps are then
-/// finer than the scale).
+/// From this variance on, the normal distribution replaces the
+/// binomial distribution, with steps finer than the scale.
 const NORMAL_FROM: f64 = 1e4;
-/// Terms below this share of the largest are left out.
+/// Share of the largest term, below which terms are left out.
 const NEGLIGIBLE: f64 = 1e-12;
 
 /// Stack distances of a program with `granules` distinct granules (N; at least 1). `touches_per_access` is τ.
@@ -32,7 +32,7 @@ pub fn stack_distances(time: &Distances, touches_per_access: f64, granules: f64)
     sums.finish(time.cold())
 }
 
-/// Adds weight as a binomial distribution of `n` trials with that mean.
+/// Adds weight as a binomial distribution of `n` trials with the mean `mean`.
 fn binomial(sums: &mut Sums, n: f64, mean: f64, weight: f64) {
     let p = if n > 0.0 { mean / n } else { 0.0 };
     if p <= 0.0 || p >= 1.0 {
@@ -64,7 +64,8 @@ fn binomial(sums: &mut Sums, n: f64, mean: f64, weight: f64) {
     }
 }
 
-/// Adds weight as a normal distribution, in slices of a quarter of its deviation up to five deviations.
+/// Adds weight as a normal distribution, in slices of
+/// a quarter of the deviation up to five deviations.
 fn normal(sums: &mut Sums, mean: f64, deviation: f64, weight: f64) {
     let middles = || (-20..20).map(|i| (f64::from(i) + 0.5) / 4.0);
     let density = |z: f64| (-z * z / 2.0).exp();

@@ -1,7 +1,7 @@
 //! P(T > j), its sum fp(w), and the inverse: the mean of all conversions.
 //!
-//! Everything is a closed sum over bars: O(bars) to build, O(log bars) to ask, whatever the
-//! distances. Exact at whole arguments for exact histograms; between them linear.
+//! Everything is a closed sum over bars: O(bars) to build, O(log bars) to ask, for
+//! all distances. Exact at whole arguments for exact histograms; between them linear.
 
 use super::distances::Distances;
 
@@ -12,7 +12,7 @@ pub struct Survival {
     touches_per_access: f64,
 }
 
-/// A stretch on which P(T > j) falls in equal steps, or stays.
+/// A stretch of equal steps of P(T > j), or of constant P(T > j).
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Piece {
     /// First j.
@@ -23,7 +23,7 @@ struct Piece {
     before: f64,
     /// P(T = j) for each j of the stretch.
     step: f64,
-    /// Σ over whole j < start of what [`Survival::stack_distance`] adds for each.
+    /// Σ over whole j < start of the addition of [`Survival::stack_distance`].
     itself: f64,
 }
 
@@ -45,8 +45,8 @@ impl Piece {
 }
 
 impl Survival {
-    /// Of all touches, with cold ones beyond any distance. `touches_per_access` is τ, 1 if time
-    /// counts touches. `None` without touches.
+    /// Of all touches, with cold touches beyond every distance.
+    /// `touches_per_access` is τ, 1 if time counts touches. `None` without touches.
     pub fn of(time: &Distances, touches_per_access: f64) -> Option<Self> {
         let touches = time.touches();
         if touches <= 0.0 || !touches.is_finite() {
@@ -75,13 +75,13 @@ impl Survival {
         Some(Self { pieces, touches_per_access })
     }
 
-    /// Share of touches whose time distance is above `distance`, or that are cold.
+    /// Share of touches with a time distance above `distance`, or cold.
     pub fn beyond(&self, distance: f64) -> f64 {
         let piece = self.piece(|piece| piece.start <= distance);
         piece.beyond((distance - piece.start).floor())
     }
 
-    /// Average number of distinct granules in a window of that many accesses.
+    /// Average number of distinct granules in a window of `window` accesses.
     pub fn footprint(&self, window: f64) -> f64 {
         let whole = window.max(0.0).floor();
         let piece = self.piece(|piece| piece.start <= whole);
@@ -89,14 +89,14 @@ impl Survival {
         self.touches_per_access * (piece.sum(k) + (window.max(0.0) - whole) * piece.beyond(k))
     }
 
-    /// Window whose footprint is that many granules: AET(c). Infinite if no window has as many.
+    /// Window with a footprint of `granules`: AET(c). Infinite if no window has as many.
     pub fn fill_time(&self, granules: f64) -> f64 {
         let area = granules.max(0.0) / self.touches_per_access;
         let piece = self.piece(|piece| piece.area <= area);
         if piece.beyond(0.0) <= 0.0 && piece.area < area {
             return f64::INFINITY;
         }
-        // The last whole k whose sum is not above the area.
+        // The last whole k with a sum not above the area.
         let (mut low, mut high) = (0.0_f64, 1.0_f64);
         while piece.sum(high) <= area && piece.step == 0.0 && high < 1e300 {
             high *= 2.0;
@@ -116,23 +116,23 @@ impl Survival {
         piece.start + low + rest
     }
 
-    /// Mean stack distance, 0-based, of reuses at that time distance: the window's footprint
-    /// without the granule itself. Between a use and its reuse no access can return to that
-    /// granule, so a touch at offset j is new to the window with P(T > j | T ≠ j) in place of P(T >
-    /// j). Together this adds less than one granule, which matters in the shortest windows alone:
-    /// at time distance 2 the stack distance is then 1, as it must be.
+    /// Mean stack distance, 0-based, of reuses at a time distance: the window's footprint
+    /// without the reused granule. Between a use and the reuse no access can return to the
+    /// granule, so a touch at offset j is new to the window with P(T > j | T ≠ j) in place
+    /// of P(T > j). The sum adds less than one granule, of importance in the shortest
+    /// windows alone: at time distance 2 the stack distance is then 1, as required.
     pub fn stack_distance(&self, time_distance: f64) -> f64 {
         (self.footprint(time_distance) - 1.0 + self.itself(time_distance)).max(0.0)
     }
 
-    /// Addition of [`Self::stack_distance`], because the granule itself cannot lie in between.
+    /// Addition of [`Self::stack_distance`], because the reused granule cannot lie in between.
     pub(super) fn itself(&self, time_distance: f64) -> f64 {
         let whole = time_distance.max(0.0).floor();
         let piece = self.piece(|piece| piece.start <= whole);
         self.touches_per_access * (piece.itself + piece.excluded(whole - piece.start))
     }
 
-    /// The last piece for which the condition, true for a first few, holds.
+    /// The last piece for which the condition, true for the first pieces, holds.
     fn piece(&self, holds: impl Fn(&Piece) -> bool) -> Piece {
         let at = self.pieces.partition_point(holds).saturating_sub(1);
         self.pieces.get(at).copied().unwrap_or(Piece {

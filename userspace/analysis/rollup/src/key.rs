@@ -1,7 +1,7 @@
-//! Which group a kind of process counts for, and how the group is called.
+//! The group of a kind of process, and the group's name.
 //!
-//! A name goes into labels of metrics, so that it has few letters and a limited length. Programs choose
-//! their own names: a name is no identity.
+//! Names go into labels of metrics, so a name has few kinds of letters and a
+//! limited length. Programs choose the names of processes: a name is no identity.
 
 use locality_model::Group;
 
@@ -9,16 +9,16 @@ use locality_model::Group;
 const LONGEST: usize = 128;
 /// Longest name of a process, as in the kernel.
 const LONGEST_COMM: usize = 15;
-/// Digits of a container's id in its group's name, as many as `docker ps` shows.
+/// Digits of a container's id in the group's name, as many as in `docker ps`.
 const ID_DIGITS: usize = 12;
 
-/// What makes processes one group.
+/// The key of a group of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum By {
-    /// The container; outside of containers the unit, else the process' name.
+    /// The container; outside containers the unit, or the process' name without a unit.
     #[default]
     Container,
-    /// The unit of systemd, else the process' name.
+    /// The unit of systemd, or the process' name without a unit.
     Unit,
     /// The program file.
     Exe,
@@ -29,14 +29,14 @@ pub enum By {
 /// How groups are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keys {
-    /// By what, where no named cgroup has the process.
+    /// Key of processes outside named cgroups.
     pub by: By,
-    /// Cgroups that were asked for by name: each is a group, called by its path.
+    /// Cgroups requested by name: each is a group, named by the path.
     pub cgroups: Vec<String>,
 }
 
 impl Keys {
-    /// The name of the group of such processes.
+    /// The group's name for a kind of process.
     pub fn of(&self, group: &Group) -> String {
         let named = self.cgroups.iter().filter(|folder| is_below(&group.cgroup, folder));
         if let Some(folder) = named.max_by_key(|folder| folder.len()) {
@@ -62,7 +62,7 @@ fn container(group: &Group) -> Option<String> {
     Some(tame(&format!("{runtime}:{id}"), LONGEST))
 }
 
-/// Whether a cgroup, as `/proc/PID/cgroup` names it, is one that was named by its folder, or lies below.
+/// Whether a cgroup, by the name in `/proc/PID/cgroup`, is or lies below the cgroup of a folder.
 fn is_below(cgroup: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     let mut path = cgroup.trim_end_matches('/');
@@ -75,7 +75,7 @@ fn is_below(cgroup: &str, folder: &str) -> bool {
     false
 }
 
-/// Letters that need no quotes anywhere, and not many of them.
+/// A name limited in length, and to letters without need of quotes.
 fn tame(name: &str, longest: usize) -> String {
     let letter = |c: char| match c {
         c if c.is_ascii_alphanumeric() || "_.-:@/".contains(c) => c,

@@ -1,15 +1,14 @@
 //! Sums of rows: of one group in several segments, or of several groups.
 //!
-//! Times, counts and bytes add up. Miss ratios are means, weighed by touches of lines. Errors of sampling
-//! are independent, so that they add by squares; what else makes an interval wide (the conversion from
-//! time to stack distances) is common to all, and stays as wide as it is on average. Of footprints the
-//! largest is that of the sum, which is a lower bound.
+//! Times, counts and bytes add up. Miss ratios are means, weighed by touches of lines.
+//! Errors of sampling are independent, and add by squares. The remaining width of an
+//! interval (the conversion from time to stack distances) is common to the rows, and stays
+//! at the mean. The sum's footprint is the largest footprint of a row, a lower bound.
 
 use crate::OTHER;
 use crate::row::{Point, Row, top};
 
-/// The sum of rows under one name; `None` of none. The result does not depend on their order, but for
-/// rounding.
+/// The sum of rows under one name; `None` without rows. The order matters only for rounding.
 pub fn merged<'a>(name: &str, rows: impl IntoIterator<Item = &'a Row>) -> Option<Row> {
     let rows: Vec<&Row> = rows.into_iter().collect();
     let mut sum = Row { group: name.to_owned(), who: rows.first()?.who.clone(), ..Row::default() };
@@ -30,7 +29,7 @@ pub fn merged<'a>(name: &str, rows: impl IntoIterator<Item = &'a Row>) -> Option
     let with_curves: Vec<&&Row> =
         rows.iter().filter(|row| !row.curve.is_empty() && row.touches.is_some_and(|n| n > 0.0)).collect();
     if let Some(first) = with_curves.first() {
-        // Sizes that all have; machines may differ in their caches.
+        // Sizes common to the rows; machines may have different caches.
         let sizes = first.curve.iter().map(|point| point.bytes);
         sum.curve = sizes.filter_map(|bytes| point(bytes, &with_curves)).collect();
         sum.curve_windows = with_curves.iter().map(|row| row.curve_windows).sum();
@@ -50,7 +49,7 @@ fn add(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 
 fn point(bytes: u64, rows: &[&&Row]) -> Option<Point> {
     let (mut all, mut ratio) = (0.0, 0.0);
-    // Below and above: squares of what sampling errs by, and sums of the rest.
+    // Below and above: squares of the sampling error, and sums of the rest.
     let (mut squares, mut common) = ([0.0; 2], [0.0; 2]);
     for row in rows {
         let point = row.curve.iter().find(|point| point.bytes == bytes)?;
@@ -86,8 +85,8 @@ fn point(bytes: u64, rows: &[&&Row]) -> Option<Point> {
     })
 }
 
-/// At most so many rows: those that are `named`, and the sum of all others under [`OTHER`]; curves of few
-/// windows are left out.
+/// The rows that are `named`, and the sum of the rest
+/// under [`OTHER`]; curves of few windows are left out.
 pub fn without_small(rows: &[Row], named: impl Fn(&str) -> bool) -> Vec<Row> {
     let (mut kept, others): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| named(&row.group));
     kept.extend(merged(OTHER, &others));

@@ -15,46 +15,46 @@ use crate::{FEWEST, Keys};
 const LINE: u32 = 64;
 /// Bootstrap draws of a curve.
 const DRAWS: usize = 24;
-/// Windows from which on there is a curve: sums of several segments have enough.
+/// Fewest windows for a curve: sums of several segments have enough.
 const LEAST: u64 = 5;
-/// Groups with a curve, the ones with the most CPU time.
+/// Limit of groups with a curve, by CPU time.
 const CURVES: usize = 32;
 /// Places and objects of a row.
 const TOP: usize = 20;
-/// The cache of whose misses places and objects have shares.
+/// Size of the cache for the loads of places and objects, in bytes.
 pub const PLACE_SIZE: u64 = 1 << 20;
 
-/// What one segment says.
+/// Results of one segment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rollup {
     /// Start of the segment, nanoseconds since the Unix epoch.
     pub started_unix_ns: u64,
-    /// Its length.
+    /// Length of the segment.
     pub wall_ns: u64,
     /// Data caches of the machine: level and bytes.
     pub caches: Vec<(u8, u64)>,
-    /// Groups with samples, the ones with the most CPU time first.
+    /// Groups with samples, the most CPU time first.
     pub rows: Vec<Row>,
-    /// The trace itself.
+    /// Costs and losses of the trace.
     pub health: Health,
 }
 
-/// What the trace cost and lost.
+/// Costs and losses of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// Cost for the targets, as a share of their CPU time.
+    /// Cost for the targets, as a share of the targets' CPU time.
     pub cost: f64,
     /// Longest stop.
     pub longest_stop_ns: u64,
     /// Samples.
     pub samples: u64,
-    /// Records that were lost, by cause.
+    /// Records lost, by cause.
     pub lost: Vec<(String, u64)>,
-    /// Threads that were not stopped, by reason.
+    /// Threads not stopped, by reason.
     pub not_held: Vec<(String, u64)>,
     /// The ledger balances.
     pub balanced: bool,
-    /// Watches that the end of the segment cut off: their reuses are only known to be longer.
+    /// Watches cut off by the end of the segment: censored reuses.
     pub cut_watches: u64,
     /// The tracer was killed: the segment lacks its last second.
     pub partial: bool,
@@ -62,19 +62,19 @@ pub struct Health {
     pub ended_by: String,
 }
 
-/// CPU time of a group by how its accesses were found, in nanoseconds.
+/// CPU time of a group by measurement of accesses, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// By a shadow window.
     pub windows: f64,
     /// By registers alone.
     pub registers: f64,
-    /// Not at all.
+    /// No accesses found.
     pub none: f64,
 }
 
 impl CpuTime {
-    /// All of it.
+    /// The sum.
     pub fn sum(&self) -> f64 {
         self.windows + self.registers + self.none
     }
@@ -91,18 +91,18 @@ pub struct Point {
     pub low: f64,
     /// …
     pub high: f64,
-    /// The interval from sampling alone, which more samples make narrower.
+    /// The interval from sampling alone, narrower with more samples.
     pub sampling_low: f64,
     /// …
     pub sampling_high: f64,
 }
 
-/// Who a group is, where all its processes agree.
+/// Identity of a group; a field is empty if the processes differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
     /// The container's id.
     pub container: String,
-    /// Its runtime.
+    /// The container's runtime.
     pub runtime: String,
     /// The pod's id.
     pub pod: String,
@@ -115,9 +115,9 @@ pub struct Who {
 /// One group.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its name.
+    /// Name of the group.
     pub group: String,
-    /// Who that is.
+    /// Identity of the group.
     pub who: Who,
     /// Samples.
     pub samples: u64,
@@ -125,19 +125,19 @@ pub struct Row {
     pub windows: u64,
     /// Sampled CPU time.
     pub cpu_ns: CpuTime,
-    /// Memory accesses; `None` where no rate is known.
+    /// Memory accesses; `None` without a rate.
     pub accesses: Option<f64>,
-    /// Touches of cache lines, by which miss ratios are weighed; `None` where no rate is known.
+    /// Touches of cache lines, the weight of miss ratios; `None` without a rate.
     pub touches: Option<f64>,
-    /// Miss ratios by size, ascending; to be shown where [`Row::is_known`] says so.
+    /// Miss ratios by size, ascending; shown only if [`Row::is_known`].
     pub curve: Vec<Point>,
-    /// Windows that the curve rests on.
+    /// Windows of the curve.
     pub curve_windows: u64,
     /// Distinct bytes touched: value, low, high.
     pub footprint_bytes: Option<(f64, f64, f64)>,
-    /// Places that load the most bytes into a cache of [`PLACE_SIZE`], and these bytes.
+    /// Places with the most bytes loaded into a cache of [`PLACE_SIZE`], with the bytes.
     pub places: Vec<(String, f64)>,
-    /// Data objects whose lines are loaded there.
+    /// Data objects of the loaded lines, with the bytes.
     pub objects: Vec<(String, f64)>,
 }
 
@@ -194,7 +194,7 @@ pub fn of(profile: &Profile, keys: &Keys) -> Rollup {
     }
 }
 
-/// The profile with the groups that are asked for, and their names.
+/// The profile with the groups by `keys`, and the groups' names.
 fn regrouped(profile: &Profile, keys: &Keys) -> (Profile, Vec<(String, Who)>) {
     let mut names: Vec<(String, Who)> = Vec::new();
     let mut known: HashMap<String, GroupId> = HashMap::new();
@@ -231,7 +231,7 @@ fn who(group: &Group) -> Who {
 }
 
 impl Who {
-    /// Keeps what another agrees to.
+    /// Clears the fields that differ from another group's fields.
     pub(crate) fn agree(&mut self, other: &Self) {
         for (mine, theirs) in [
             (&mut self.container, &other.container),
@@ -299,7 +299,7 @@ impl Row {
         self.footprint_bytes = (bytes.value > 0.0).then_some((bytes.value, bytes.low, bytes.high));
     }
 
-    /// Which places and objects the loads fall on: reuses whose stack distance is beyond the cache.
+    /// Places and objects of the loads: reuses at stack distances beyond the cache.
     fn load(
         &mut self,
         profile: &Profile,

@@ -4,8 +4,8 @@
 //! released once a window, and a fault ends a single segment. `locality_untraced_seconds_total` and the
 //! agent's own CPU time show the cost of a start. Watches cut off by the end of a segment are counted.
 //!
-//! The next tracer starts as soon as the last one has released its targets, and while that process completes
-//! its profile.
+//! The next tracer starts as soon as the last has released
+//! the targets, while the last still completes a profile.
 //!
 //! A single thread waits for signals, questions of the exporter, and due work.
 
@@ -39,30 +39,30 @@ use crate::totals::{Exposed, Totals, shown_sizes};
 pub const SHORTEST: Duration = Duration::from_secs(1);
 /// Longest window.
 pub const LONGEST: Duration = Duration::from_secs(3600);
-/// How long nothing may happen before the loop looks again.
+/// Longest wait of the loop without an event.
 const LOOK: Duration = Duration::from_millis(500);
-/// Wait after a tracer that failed, doubled each time.
+/// Wait after a failed tracer, doubled each time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Time for a rollup, and for a profile; the exporter's client waits somewhat longer.
 const ROLLUP_TIME: Duration = Duration::from_secs(600);
 const PROFILE_TIME: Duration = Duration::from_secs(55);
-/// Time that a tracer gets to end before it is killed.
+/// Time for a tracer to end before SIGKILL.
 const END_TIME: Duration = Duration::from_secs(60);
-/// Tracers that may complete their profiles at a time.
+/// Limit of tracers completing profiles at a time.
 const CLOSING: usize = 2;
-/// Least share of the budget for own CPU time that is left to the tracer.
+/// The tracer's least share of the budget for own CPU time.
 const LEAST_OWN: f64 = 0.25;
 
-/// What the agent does.
+/// Options of the agent.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Words of a trace: who, and at what cost.
+    /// Words of a trace: targets and costs.
     pub words: Vec<OsString>,
-    /// Named processes, with their starts since boot; the agent ends with the last of them. Empty where
-    /// `words` says who is traced.
+    /// Named processes, with starts since boot; the agent ends
+    /// with the last. Empty if `words` names the targets.
     pub targets: Vec<(u32, u64)>,
-    /// What the agent and its helpers may use, percent of the time of all processors.
+    /// CPU budget of the agent with helpers, percent of the time of every processor.
     pub own_percent: f64,
     /// Length of a segment.
     pub window: Duration,
@@ -70,11 +70,11 @@ pub struct Options {
     pub keys: Keys,
     /// Folder of the store.
     pub store: PathBuf,
-    /// Bytes of segments in it.
+    /// Limit of bytes of segments in the store.
     pub store_bytes: u64,
-    /// Where metrics are served.
+    /// Addresses and sockets of the metrics.
     pub listen: Vec<Listen>,
-    /// Whether that may be reached from other machines.
+    /// Whether remote machines may reach the metrics.
     pub listen_anywhere: bool,
     /// Whether profiles name the folders of files.
     pub with_paths: bool,
@@ -82,7 +82,7 @@ pub struct Options {
     pub quiet: bool,
 }
 
-/// Checks what contradicts itself, before anything is touched.
+/// Checks the options for contradictions, before any effect.
 ///
 /// # Errors
 /// A sentence with the mend.
@@ -93,16 +93,16 @@ pub fn check(options: &Options) -> Result<(), WrongUse> {
     listen::check(&options.listen, options.listen_anywhere)
 }
 
-/// A tracer that runs.
+/// A running tracer.
 struct Tracer {
     child: Child,
     part: PathBuf,
     started: Instant,
-    /// When it was asked to end.
+    /// Time of the request to end.
     asked: Option<Instant>,
 }
 
-/// A job that runs: its output goes to a file without a name.
+/// A running job, with output to an unnamed file.
 struct Job {
     child: Child,
     output: File,
@@ -117,7 +117,7 @@ struct Agent {
     listeners: Listeners,
     notify: Notify,
     tracer: Option<Tracer>,
-    /// Tracers that have released their targets and complete their profiles.
+    /// Tracers after the release of the targets, completing profiles.
     closing: Vec<Tracer>,
     exporter: Option<Exporter>,
     rollup: Option<(Job, PathBuf)>,
@@ -126,7 +126,7 @@ struct Agent {
     totals: Totals,
     shown: Option<Exposed>,
     next_start: Instant,
-    /// Nobody is traced until then.
+    /// End of a time without tracing.
     away_until: Instant,
     wait: Duration,
     is_ready: bool,
@@ -135,7 +135,7 @@ struct Agent {
     in_a_hurry: bool,
     /// CPU time and wall time when the last rollup came.
     own: (Duration, Instant),
-    /// Share of the own budget that is not the tracer's.
+    /// Share of the own budget for rollups and starts.
     others: f64,
     next_exporter: Instant,
 }
@@ -144,7 +144,8 @@ struct Agent {
 /// thread.
 ///
 /// # Errors
-/// It cannot start, or the first tracer failed; the sentence says why, unless the tracer did.
+/// The agent cannot start, or the first tracer failed;
+/// the sentence gives the reason unless the tracer did.
 pub fn run(options: Options) -> Result<()> {
     check(&options)?;
     let store = Store::open(&options.store, options.store_bytes)?;
@@ -222,7 +223,7 @@ impl Agent {
         }
     }
 
-    /// Segments that a killed agent left become complete, and have their rollups made.
+    /// Completes the segments of a killed agent and makes the rollups.
     fn take_over(&mut self) {
         for part in self.store.left_behind() {
             self.complete(&part);
@@ -238,7 +239,8 @@ impl Agent {
         }
     }
 
-    /// The first signal ends the tracer, and the rollup of its segment is waited for; the next one does not.
+    /// The first signal ends the tracer, then the agent after
+    /// the last rollup; the second does not wait for rollups.
     fn end(&mut self, signal: i32) {
         tracing::debug!(signal, "ends");
         self.in_a_hurry = self.is_ending;
@@ -249,7 +251,7 @@ impl Agent {
         }
     }
 
-    /// Ends the segment, and starts the next one after so many seconds.
+    /// Ends the segment; the next starts after `seconds`.
     fn release(&mut self, seconds: i32) {
         let time = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         self.away_until = Instant::now() + time.min(release::LONGEST);
@@ -318,7 +320,7 @@ impl Agent {
             .args(self.living().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the agent, which ends the tracer by itself.
+            // Ctrl-C reaches the agent alone; the agent ends the tracer.
             .process_group(0)
             .spawn()
             .context("cannot start a tracer")?;
@@ -328,7 +330,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Named processes that have not ended.
+    /// Living named processes.
     fn living(&self) -> impl Iterator<Item = u32> {
         let lives = |(pid, start): &&(u32, u64)| {
             proc::start_ticks(*pid).is_ok_and(|now| now == *start)
@@ -499,14 +501,15 @@ impl Agent {
         self.show();
     }
 
-    /// Leaves so much of the own budget to rollups and to starts as the last window took beyond it.
+    /// Reserves a share of the own budget for rollups
+    /// and starts, by half of the last window's excess.
     fn divide_budget(&mut self, own_cost: f64) {
         let budget = self.options.own_percent / 100.0;
         let over = (own_cost - budget) / budget;
         self.others = (self.others + 0.5 * over).clamp(0.0, 1.0 - LEAST_OWN);
     }
 
-    /// Hands what is shown to the exporter.
+    /// Sends metrics to the exporter.
     fn show(&mut self) {
         let Some(shown) = &mut self.shown else { return };
         shown.totals = self.totals.clone();
@@ -557,30 +560,29 @@ impl Agent {
     }
 }
 
-/// A tracer that has ended, and how.
+/// An ended tracer, with the exit status.
 fn ended(tracer: &mut Option<Tracer>) -> Option<(Tracer, ExitStatus)> {
     let status = tracer.as_mut()?.child.try_wait().ok()??;
     Some((tracer.take()?, status))
 }
 
 impl Tracer {
-    /// Whether its targets are released: whether it has said so.
+    /// Whether the tracer has reported the release of the targets.
     fn has_released(&mut self) -> bool {
         let Some(stdout) = &mut self.child.stdout else { return false };
         let waits = [Wait { fd: stdout.as_fd(), to_write: false }];
-        // At the end of the process there is nothing to be read.
+        // The end of the process reads as 0 bytes.
         sys::ready(&waits, Duration::ZERO) == [true] && stdout.read(&mut [0; 16]).is_ok_and(|n| n > 0)
     }
 
-    /// How long the next one waits where this one ended before its time, so that it is not started again and
-    /// again.
+    /// Wait before the next tracer after an early end, against restarts in a loop.
     fn rest(&self, window: Duration) -> Duration {
         if self.started.elapsed() < window { FIRST_WAIT } else { Duration::ZERO }
     }
 }
 
 impl Job {
-    /// What it printed, or why it failed; `None` while it runs.
+    /// The job's output or error; `None` while the job runs.
     fn result(&mut self) -> Option<Result<Vec<u8>>> {
         if Instant::now() > self.until {
             let _ = self.child.kill();

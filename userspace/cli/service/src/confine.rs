@@ -1,21 +1,21 @@
 //! Takes every right from the exporter before it answers the first request.
 //!
-//! Another user, no capabilities, no descriptors but three, no files, no processes, and a list of system
-//! calls beyond which the kernel kills the process. What is left to whoever took it over: the sockets that
-//! it listens on, and questions for profiles.
+//! Another user, no capabilities, no descriptors but three, no files, no processes, and
+//! a list of allowed system calls; the kernel kills the process at a further call. An
+//! attacker in the process has only the listening sockets, and questions for profiles.
 
 use locality_shadow::helper;
 use seccompiler::{BackendError, BpfProgram, SeccompRule};
 
-/// The last descriptor that stays open.
+/// The last open descriptor.
 const LAST: i32 = 2;
-/// Memory that it may take.
+/// Limit of memory, in bytes.
 const MEMORY: u64 = 512 << 20;
 
-/// Confines this process.
+/// Confines the process.
 ///
 /// # Errors
-/// A sentence that says what was not possible; it must end then.
+/// A sentence with the failed step; the process must end then.
 pub(crate) fn confine(parent: u32) -> Result<(), String> {
     // SAFETY: plain arguments, and a C string.
     unsafe {

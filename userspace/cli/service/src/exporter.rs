@@ -1,8 +1,9 @@
-//! The process that answers requests. Descriptor 0 leads to the agent, 1 and 2 are what it listens on.
+//! The process that answers requests. Descriptor 0
+//! leads to the agent, 1 and 2 are listening sockets.
 //!
-//! One thread waits for everything. At most [`CONNECTIONS`] are open, each for [`REQUEST`], so that slow or
-//! broken clients cost a bounded memory, and no time of anybody else. A scrape is answered from text that
-//! was made when the rollup came.
+//! One thread serves every connection. At most [`CONNECTIONS`] are open, each
+//! for [`REQUEST`], so slow or broken clients cost bounded memory, and delay
+//! no further client. A scrape is answered from text made at the last rollup.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,15 +22,15 @@ use crate::listen::Listeners;
 use crate::sys::{self, Wait};
 use crate::{confine, totals::Exposed};
 
-/// The word that makes the program an exporter.
+/// Argument of the exporter.
 pub(crate) const ARGUMENT: &str = "__locality-exporter";
 /// Connections at a time.
 const CONNECTIONS: usize = 8;
-/// Time for a request and its answer.
+/// Time for a request and the answer.
 const REQUEST: Duration = Duration::from_secs(5);
 /// Time for a profile.
 const PROFILE: Duration = Duration::from_secs(60);
-/// What is read of a client whose request was refused already.
+/// Limit of bytes read from a client after the answer.
 const REST: usize = 1 << 20;
 /// How long the agent waits for the exporter to take a message.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,7 +43,7 @@ struct Settings {
     is_loopback: bool,
 }
 
-/// A question for a profile, as it goes to the agent.
+/// A question to the agent for a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub group: Option<String>,
@@ -58,7 +59,7 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Starts one.
+    /// Starts an exporter.
     ///
     /// # Errors
     /// The system refuses.
@@ -90,15 +91,15 @@ impl Exporter {
     /// Sends a message.
     ///
     /// # Errors
-    /// The exporter has ended, or takes nothing.
+    /// The exporter has ended, or takes no message.
     pub(crate) fn send(&mut self, kind: u8, bytes: &[u8]) -> io::Result<()> {
         frames::send(&mut self.socket, kind, bytes)
     }
 
-    /// Questions that have come.
+    /// Questions received.
     ///
     /// # Errors
-    /// The exporter has ended, or says what it must not.
+    /// The exporter has ended, or sent a forbidden message.
     pub(crate) fn questions(&mut self) -> io::Result<Vec<Question>> {
         self.socket.set_nonblocking(true)?;
         let taken = self.frames.take(&mut self.socket);
@@ -113,7 +114,7 @@ impl Exporter {
         Ok(questions)
     }
 
-    /// Ends it.
+    /// Ends the exporter.
     pub(crate) fn end(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -131,14 +132,15 @@ impl Named for Command {
     }
 }
 
-/// Becomes the exporter; returns its exit status.
+/// Becomes the exporter; returns the exit status.
 pub(crate) fn serve(settings: &str) -> i32 {
     let Ok(settings) = serde_json::from_str::<Settings>(settings) else { return 2 };
-    // What is said of a failure here has nowhere to go but the agent, which sees the end.
+    // A message about the failure has no reader; the agent sees the exit.
     if confine::confine(settings.agent).is_err() {
         return 1;
     }
-    // SAFETY: the agent opened these three for us, and nothing else in this process owns them.
+    // SAFETY: the agent opened the three descriptors for
+    // the exporter, with no second owner in the process.
     let (agent, tcp, unix) = unsafe {
         (
             UnixStream::from_raw_fd(0),
@@ -186,9 +188,9 @@ enum State {
     Asking,
     /// The agent makes the profile.
     Waiting,
-    /// The answer goes out from this byte on.
+    /// The answer, and the bytes sent so far.
     Answering(Rc<[u8]>, usize),
-    /// The answer is out; so much of the rest of a request was thrown away.
+    /// The answer is out; bytes of the request thrown away since.
     Ending(usize),
 }
 
@@ -234,14 +236,15 @@ impl Server {
         }
     }
 
-    /// Waits; says whether the agent has a message, somebody wants to connect, and which clients are ready.
+    /// Waits; returns whether the agent has a message,
+    /// whether a client connects, and the clients ready.
     fn wait(&self) -> (bool, bool, Vec<bool>) {
         let mut waits = vec![Wait { fd: self.agent.as_fd(), to_write: false }];
         let tcp = self.tcp.as_ref().map(AsFd::as_fd);
         let unix = self.unix.as_ref().map(AsFd::as_fd);
         let listeners: Vec<BorrowedFd<'_>> = tcp.into_iter().chain(unix).collect();
         waits.extend(listeners.iter().map(|fd| Wait { fd: *fd, to_write: false }));
-        // Whoever waits for the agent has nothing to say; its end is noticed with the answer.
+        // A client that waits for the agent is not polled; the answer reveals a closed connection.
         let mut polled = Vec::new();
         for client in &self.open {
             let to_write = match client.state {
@@ -307,7 +310,7 @@ impl Server {
             };
             let Some((stream, from)) = new else { return };
             if self.open.len() >= CONNECTIONS {
-                // Whoever has asked nothing for the longest time makes room.
+                // The oldest client without a request makes room.
                 let idle = self
                     .open
                     .iter()
@@ -323,7 +326,7 @@ impl Server {
         }
     }
 
-    /// Goes on with a client; false when it is done.
+    /// Serves a client; false when done.
     fn serve(&mut self, client: &mut Connection) -> bool {
         if matches!(client.state, State::Asking) && !self.receive(client) {
             return false;
@@ -342,7 +345,7 @@ impl Server {
             client.state = State::Ending(0);
         }
         if let State::Ending(dropped) = &mut client.state {
-            // To close now would take the answer from a client that still writes.
+            // An early close would discard the answer for a client that still writes.
             let mut chunk = [0; 4096];
             loop {
                 match client.stream.read(&mut chunk) {
@@ -358,7 +361,7 @@ impl Server {
         true
     }
 
-    /// Takes what has come of a request; false when the client is gone.
+    /// Reads a part of a request; false when the client is gone.
     fn receive(&mut self, client: &mut Connection) -> bool {
         let mut chunk = [0; 1024];
         loop {
@@ -391,7 +394,7 @@ impl Server {
         }
     }
 
-    /// Asks the agent for a profile, of which one is made at a time.
+    /// Asks the agent for a profile; one is made at a time.
     fn ask(&mut self, group: Option<String>, seconds: u32) -> Result<(), Refused> {
         let refused = |why: &str| Refused { status: 503, why: why.to_owned() };
         if self.is_asking {

@@ -13,14 +13,14 @@ use prometheus_client::registry::Registry;
 
 use crate::totals::{Exposed, Group};
 
-/// The type of what is encoded.
+/// Content type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 type Numbers = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<f64, AtomicU64>>;
 
-/// Metrics of an agent after a segment; of one without a segment, only what is known of the agent.
+/// Metrics of an agent after a segment; before the first segment, only the agent's version.
 ///
 /// # Errors
 /// Text cannot be made.
@@ -54,7 +54,7 @@ fn group(name: &str) -> (&'static str, String) {
     ("group", name.to_owned())
 }
 
-/// What the last segment says.
+/// Estimates of the last segment.
 fn estimates(registry: &mut Registry, exposed: &Exposed) {
     let ratios = [
         ("locality_miss_ratio", "Misses per touch of a cache line, by size of cache, in the last segment"),
@@ -83,7 +83,7 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
     }
 }
 
-/// What all segments say of each group.
+/// Counters of each group over the segments.
 fn groups(registry: &mut Registry, exposed: &Exposed) {
     let about = numbers(registry, "locality_group", "Who a group is: container, pod, unit; always 1");
     let cpu = counters(
@@ -121,7 +121,7 @@ fn groups(registry: &mut Registry, exposed: &Exposed) {
     }
 }
 
-/// What the agent says of itself.
+/// Costs, losses and failures of the agent.
 fn health(registry: &mut Registry, exposed: &Exposed) {
     let totals = &exposed.totals;
     let cost = numbers(
@@ -185,7 +185,7 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
 /// Longest value of a label.
 const LONGEST: usize = 100;
 
-/// A label's value of few letters, none of which the format gives a meaning.
+/// A label's value, limited in length and to characters without meaning in the format.
 fn tame(value: &str) -> String {
     let mut tame = String::new();
     for c in value.chars().take(LONGEST) {

@@ -1,4 +1,4 @@
-//! Messages between agent and exporter: a letter, a length of four bytes, and so many bytes.
+//! Messages between agent and exporter: a letter, a length of four bytes, and the bytes.
 
 use std::io::{self, Read, Write};
 
@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 pub(crate) const METRICS: u8 = b'M';
 /// A question for a profile, or the profile.
 pub(crate) const PROFILE: u8 = b'P';
-/// Why there is no profile, in a sentence.
+/// Refusal of a profile, with a sentence.
 pub(crate) const REFUSED: u8 = b'R';
 
 /// Longest message of the agent.
@@ -25,7 +25,7 @@ pub(crate) fn send(to: &mut impl Write, kind: u8, bytes: &[u8]) -> io::Result<()
     to.write_all(bytes)
 }
 
-/// Messages as they come in, from a stream that does not block.
+/// Messages from a non-blocking stream.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     received: Vec<u8>,
@@ -38,10 +38,10 @@ impl Frames {
         Self { received: Vec::new(), longest }
     }
 
-    /// Takes what there is; the messages that are whole.
+    /// Reads the bytes available; returns complete messages.
     ///
     /// # Errors
-    /// The other side has ended, or sends what it must not.
+    /// The peer has ended, or sends too long a message.
     pub(crate) fn take(&mut self, from: &mut impl Read) -> io::Result<Vec<(u8, Vec<u8>)>> {
         let mut chunk = [0; 16 << 10];
         let mut whole = Vec::new();

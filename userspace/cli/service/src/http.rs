@@ -1,50 +1,50 @@
-//! Requests and answers of HTTP/1.1, as far as a scraper needs them: one GET a connection.
+//! Requests and answers of HTTP/1.1 for scrapers: one GET a connection.
 
 use std::net::IpAddr;
 
-/// Longest request with all its headers.
+/// Longest request with headers, in bytes.
 pub(crate) const LONGEST: usize = 4096;
 const HEADERS: usize = 32;
 
-/// What is asked for.
+/// Subject of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     Metrics,
-    /// A profile of one group, or of all, of so many seconds.
+    /// A profile of one group, or of every group, over the last `seconds`.
     Profile {
         group: Option<String>,
         seconds: u32,
     },
 }
 
-/// Why there is no answer.
+/// Status and reason of a refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused {
     pub status: u16,
     pub why: String,
 }
 
-/// Who asks.
+/// Origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
-    /// Through the socket in the file system, whose mode says who may.
+    /// Through the socket in the file system; the socket's mode grants access.
     Socket,
-    /// From this machine: a browser could be made to ask under another name.
+    /// From a loopback address: a web page may make a browser ask under another host name.
     Loopback,
     /// From anywhere.
     Network,
 }
 
-/// Longest time that a profile may cover.
+/// Longest time of a profile.
 const LONGEST_PROFILE_S: u32 = 24 * 3600;
-/// The time that it covers where nothing is said.
+/// Default time of a profile.
 const PROFILE_S: u32 = 300;
 
 fn refuse<T>(status: u16, why: impl Into<String>) -> Result<T, Refused> {
     Err(Refused { status, why: why.into() })
 }
 
-/// Reads a request; `None` while it is not complete.
+/// Reads a request; `None` while incomplete.
 pub(crate) fn parse(bytes: &[u8], from: From) -> Result<Option<Asked>, Refused> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -73,7 +73,7 @@ pub(crate) fn parse(bytes: &[u8], from: From) -> Result<Option<Asked>, Refused> 
     }
 }
 
-/// A page of another site, whose name was made to lead here, must not read what only this machine may.
+/// Against DNS rebinding: a foreign web page must not read answers for local clients.
 fn check_host(request: &httparse::Request<'_, '_>, from: From) -> Result<(), Refused> {
     let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
     let (host, more) = (hosts.next(), hosts.next());
@@ -158,7 +158,7 @@ pub(crate) fn answer(status: u16, kind: &str, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The answer to a request that is refused.
+/// The answer to a refused request.
 pub(crate) fn refusal(refused: &Refused) -> Vec<u8> {
     answer(refused.status, "text/plain; charset=utf-8", format!("{}\n", refused.why).as_bytes())
 }

@@ -1,4 +1,5 @@
-//! Work on segments, each in a process of its own with a low priority: it may fail, and its memory goes.
+//! Work on segments, each in a separate process of low
+//! priority: a failure is contained, and memory is freed.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -15,16 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::{merge, store, sys};
 
-/// The word that has the program make a rollup.
+/// Argument of a rollup job.
 pub(crate) const ROLLUP: &str = "__locality-rollup";
-/// The word that has the program make a profile of a group.
+/// Argument of a job for a group's profile.
 pub(crate) const PROFILE: &str = "__locality-profile";
 /// Memory of a job.
 const MEMORY: u64 = 2 << 30;
 /// Longest profile.
 const LONGEST: usize = 24 << 20;
 
-/// What a job does.
+/// Settings of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub agent: u32,
@@ -89,7 +90,7 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
     let keys = settings.keys();
     let mut merger = Merger::default();
     for segment in segments.into_iter().filter(|segment| segment.ended >= since) {
-        // One that goes meanwhile, or is damaged, takes nothing from the others.
+        // A segment removed meanwhile, or damaged, is skipped.
         let Ok(profile) = locality_profile::read(&segment.path) else { continue };
         let is_asked: Vec<bool> = profile
             .groups
@@ -124,7 +125,7 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
     }
 }
 
-/// Leaves names of files without their folders.
+/// Removes folders from names of files.
 fn without_paths(profile: &mut Profile) {
     let bare = |path: &mut String| {
         if let Some(at) = path.rfind('/') {
@@ -138,7 +139,7 @@ fn without_paths(profile: &mut Profile) {
         if let Some((file, _)) = &mut object.declared {
             bare(file);
         }
-        // A mapped file's name is its path.
+        // A mapped file's name is the path.
         if object.kind == locality_model::ObjectKind::File {
             bare(&mut object.name);
         }

@@ -1,16 +1,16 @@
-//! The agent: a trace without end, cut into segments, with metrics for others.
+//! The agent: an endless trace, cut into segments, with metrics for scrapers.
 //!
-//! `agent` is the process that stays. It starts a tracer for each window of time (the same program, which
-//! writes one profile), and keeps the profiles in a ring (`store`). A process of low priority (`jobs`) makes
-//! the rollup of each segment, which goes into a database (`rollups`), into counters (`totals`) and to the
-//! exporter. The exporter (`exporter`, `confine`) is another user without rights: it answers requests
-//! (`http`) from text that was made when the rollup came (`exposition`). `listen` is where it listens,
-//! `query` and `merge` read what is stored, `release` lets programs go,
-//! `frames` how the two talk, `notify` what systemd hears.
+//! `agent` is the main process. For each window of time the agent starts a tracer (a process of
+//! the same program, with one profile), and stores the profiles in a ring (`store`). A process of
+//! low priority (`jobs`) makes the rollup of each segment, for a database (`rollups`), for
+//! counters (`totals`) and for the exporter. The exporter (`exporter`, `confine`) is another user
+//! without rights, and answers requests (`http`) from text made at the last rollup (`exposition`).
+//! `listen` opens the sockets, `query` and `merge` read the store, `release` frees the programs
+//! for a while, `frames` has the messages between agent and exporter, `notify` reports to systemd.
 //!
-//! State is what lies in the store, so that the agent may be killed at any time.
+//! State lies in the store alone, so the agent may be killed at any time.
 //!
-//! Not here: tracing (`locality-tracer`), what a rollup says (`locality-rollup`).
+//! Not here: tracing (`locality-tracer`), the contents of a rollup (`locality-rollup`).
 
 pub mod agent;
 mod confine;
@@ -29,20 +29,20 @@ mod store;
 mod sys;
 mod totals;
 
-/// Has this process, a tracer, end its trace when the agent that started it ends; false where that has ended
-/// already.
+/// Makes a tracer end the trace at the end of the
+/// parent agent; false if the agent has ended already.
 pub fn end_with_agent(agent: u32) -> bool {
     sys::end_with_parent(agent, libc::SIGTERM)
 }
 
-/// Says to the agent that started this process, a tracer, that its targets are released.
+/// Reports the release of a tracer's targets to the parent agent.
 pub fn say_released() {
     let mut stdout = std::io::stdout();
     let _ = std::io::Write::write_all(&mut stdout, b"released\n");
     let _ = std::io::Write::flush(&mut stdout);
 }
 
-/// Becomes a helper of an agent, where this process was started as one, and does not return then.
+/// Becomes a helper if an agent started the process as a helper; does not return then.
 pub fn become_helper_if_asked() {
     let mut words = std::env::args_os().skip(1);
     let Some(role) = words.next() else { return };

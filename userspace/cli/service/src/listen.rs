@@ -1,4 +1,4 @@
-//! Where the exporter listens: an address, or a socket in the file system.
+//! Listeners of the exporter: an address, or a socket in the file system.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -11,9 +11,9 @@ use std::str::FromStr;
 use anyhow::{Context as _, Result, bail};
 use locality_units::parse::WrongUse;
 
-/// Longest path of a socket (`unix(7)`), without its last byte.
+/// Longest path of a socket (`unix(7)`), without the last byte.
 const LONGEST: usize = 107;
-/// Who may connect to a socket: its owner and its group.
+/// Mode of a socket: owner and group may connect.
 const MODE: u32 = 0o660;
 
 /// A place to listen.
@@ -44,16 +44,16 @@ impl FromStr for Listen {
     }
 }
 
-/// What the exporter gets.
+/// Listening sockets for the exporter.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     pub tcp: Option<TcpListener>,
     pub unix: Option<UnixListener>,
-    /// Whether the address is one of this machine alone.
+    /// Whether the address is a loopback address.
     pub is_loopback: bool,
 }
 
-/// Checks what was asked for, before anything is touched.
+/// Checks the places, before any effect.
 ///
 /// # Errors
 /// Two of a kind, or an address of a network without `anywhere`.
@@ -77,7 +77,7 @@ pub(crate) fn check(places: &[Listen], anywhere: bool) -> Result<(), WrongUse> {
 /// Listens.
 ///
 /// # Errors
-/// A place is taken, or the system refuses it.
+/// A place is taken, or the system refuses.
 pub(crate) fn open(places: &[Listen]) -> Result<Listeners> {
     let mut found = Listeners { is_loopback: true, ..Listeners::default() };
     for place in places {
@@ -93,7 +93,7 @@ pub(crate) fn open(places: &[Listen]) -> Result<Listeners> {
             Listen::Unix(path) => {
                 let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
                 if is_socket && UnixStream::connect(path).is_err() {
-                    // Left by an agent that was killed.
+                    // Left by a killed agent.
                     let _ = fs::remove_file(path);
                 } else if is_socket {
                     bail!("another program listens on {}: name another socket with --listen", path.display());
@@ -111,7 +111,7 @@ pub(crate) fn open(places: &[Listen]) -> Result<Listeners> {
     Ok(found)
 }
 
-/// Removes sockets that were made.
+/// Removes the sockets created.
 pub(crate) fn remove(places: &[Listen]) {
     for place in places {
         if let Listen::Unix(path) = place {

@@ -1,4 +1,5 @@
-//! `locality-bpf merge A B… -o C`: profiles of segments, processes and machines as one.
+//! `locality-bpf merge A B… -o C`: profiles of segments,
+//! processes and machines as a single profile.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +7,16 @@ use anyhow::{Context as _, Result, bail};
 use locality_model::merge::Merger;
 use locality_model::{Profile, Sample};
 
-/// Reads profiles and puts them together, in the order of their starts.
+/// Reads profiles and merges the profiles in the order of the starts.
 ///
 /// # Errors
-/// One cannot be read, or is unlike the others; the sentence names it.
+/// A profile is unreadable or unlike the rest; the sentence names the file.
 pub fn files(paths: &[PathBuf]) -> Result<Profile> {
     let mut profiles = Vec::with_capacity(paths.len());
     for path in paths {
         profiles.push((path.as_path(), locality_profile::read(path)?));
     }
-    // Where a word is reused does not depend on the order; the text of the report does.
+    // The order changes no reuse, but the text of the report.
     profiles.sort_by_key(|(_, profile)| profile.run.started_unix_ns);
     let mut merger = Merger::default();
     for (path, profile) in profiles {
@@ -27,7 +28,7 @@ pub fn files(paths: &[PathBuf]) -> Result<Profile> {
 /// Adds a profile from a file.
 ///
 /// # Errors
-/// It is unlike the others.
+/// The profile is unlike the rest.
 pub(crate) fn add(
     merger: &mut Merger,
     path: &Path,

@@ -1,21 +1,21 @@
-//! What systemd hears of a service (`sd_notify(3)`): that the service is ready, ends, or lives.
+//! Messages of a service to systemd (`sd_notify(3)`): ready, ends, or lives.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
-/// The way to systemd, where there is one.
+/// The connection to systemd, if present.
 #[derive(Debug)]
 pub(crate) struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// How often it wants to hear that the service lives.
+    /// Interval between signs of life.
     every: Option<Duration>,
     last: Instant,
 }
 
 impl Notify {
-    /// From the environment of this process.
+    /// From the environment of the process.
     pub(crate) fn from_environment() -> Self {
         let own = std::process::id().to_string();
         let is_ours = std::env::var("WATCHDOG_PID").map_or(true, |pid| pid == own);
@@ -27,14 +27,14 @@ impl Notify {
         }
     }
 
-    /// Sends a state. Nobody to hear of it is no error.
+    /// Sends a state. A missing receiver is no error.
     pub(crate) fn say(&self, state: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(state.as_bytes(), address);
         }
     }
 
-    /// Says that the service lives, as often as asked.
+    /// Sends a sign of life, as often as required.
     pub(crate) fn live(&mut self) {
         if self.every.is_some_and(|every| self.last.elapsed() >= every) {
             self.last = Instant::now();

@@ -1,4 +1,4 @@
-//! `locality-bpf query`: what the rollups of an agent's store say, summed over time.
+//! `locality-bpf query`: the rollups of an agent's store, summed over time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ const SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 /// Width of a group's name.
 const NAME: usize = 32;
 
-/// What the store says of each group, or of one with its places, since a while.
+/// Sums of each group, or of one group with places, over the time `since`.
 ///
 /// # Errors
-/// There is no store, nothing in it since then, or no such group.
+/// The store is missing, or has no rollup of the group in the time.
 pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) -> Result<String> {
     let rollups = Rollups::read(folder)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! `locality-bpf release`: has an agent release all programs for a while, so that a debugger can attach.
+//! `locality-bpf release`: makes an agent release every
+//! program for a while, so that a debugger can attach.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,17 +8,17 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{store, sys};
 
-/// How long nobody is traced where nothing is said.
+/// Default time without tracing.
 pub const DEFAULT: Duration = Duration::from_secs(30);
 /// Longest time.
 pub const LONGEST: Duration = Duration::from_secs(3600);
-/// How long the agent gets for that.
+/// Time for the agent to release the programs.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks the agent of a store, and returns when its programs are released.
+/// Asks the agent of a store, and returns after the release of the programs.
 ///
 /// # Errors
-/// There is no agent, it may not be asked, or it does not answer.
+/// The store has no agent, the signal is refused, or the agent does not answer.
 pub fn all(folder: &Path, time: Duration) -> Result<()> {
     let Some((agent, _)) = store::agent(folder) else {
         bail!("no agent writes to {}: --store names the folder of one", folder.display());

@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags, params};
 
 /// How long rollups stay.
 const OLDEST: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Most rows, some gigabyte.
+/// Limit of rows, about a gigabyte.
 const MOST: u64 = 100_000;
 
 const CREATE: &str = "
@@ -29,7 +29,7 @@ pub(crate) struct Rollups {
 }
 
 impl Rollups {
-    /// Opens the database of a store, which is made where there is none. One that is damaged is set aside.
+    /// Opens or creates the database of a store. A damaged database is set aside.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -52,10 +52,10 @@ impl Rollups {
         Ok(Self { database })
     }
 
-    /// Opens the database of a store to read it.
+    /// Opens the database of a store for reading.
     ///
     /// # Errors
-    /// There is none, or it may not be read.
+    /// The database is missing, or may not be read.
     pub(crate) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join("rollups.sqlite");
         if std::fs::metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
@@ -68,7 +68,7 @@ impl Rollups {
         Ok(Self { database })
     }
 
-    /// Stores a segment's rollup; of one that is there already, the rows are replaced.
+    /// Stores a segment's rollup, in place of earlier rows of the segment.
     ///
     /// # Errors
     /// The database cannot be written.
@@ -91,7 +91,7 @@ impl Rollups {
         Ok(())
     }
 
-    /// Rows of segments that started at this time or later, by group and time.
+    /// Rows of segments started at `started_ns` or later, by group and time.
     ///
     /// # Errors
     /// The database cannot be read.

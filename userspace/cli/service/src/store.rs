@@ -1,8 +1,9 @@
 //! The folder of an agent: segments in a ring, and a lock.
 //!
-//! A segment is written as `segment-MS.part` and is renamed to `segment-MS.locality` when it is complete;
-//! MS is its start in milliseconds since the Unix epoch. What a killed tracer left is taken over by the
-//! next start. The oldest segments go where all together have too many bytes, or are too old.
+//! A segment is written as `segment-MS.part` and renamed to `segment-MS.locality`
+//! when complete; MS is the start in milliseconds since the Unix epoch. The next
+//! start takes over the parts of a killed tracer. The oldest segments are removed
+//! when the store has too many bytes, or when too old.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, Write as _};
@@ -12,18 +13,18 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Oldest segment that stays.
+/// Longest age of a segment.
 const OLDEST: Duration = Duration::from_secs(7 * 24 * 3600);
 const PREFIX: &str = "segment-";
 const COMPLETE: &str = ".locality";
 const PART: &str = ".part";
 
-/// What an agent does.
+/// States of an agent.
 pub(crate) const STARTING: &str = "starting";
 pub(crate) const TRACING: &str = "tracing";
 pub(crate) const RELEASED: &str = "released";
 
-/// The agent that writes to a store, and what it does; `None` where none does.
+/// Process id and state of a store's agent; `None` without an agent.
 pub(crate) fn agent(folder: &Path) -> Option<(u32, String)> {
     let path = folder.join("lock");
     let file = File::open(&path).ok()?;
@@ -35,7 +36,7 @@ pub(crate) fn agent(folder: &Path) -> Option<(u32, String)> {
     Some((pid.parse().ok()?, state.to_owned()))
 }
 
-/// The store of one agent, which nobody else writes to while it lives.
+/// The store of one agent, locked against further agents.
 #[derive(Debug)]
 pub(crate) struct Store {
     folder: PathBuf,
@@ -43,7 +44,7 @@ pub(crate) struct Store {
     lock: File,
 }
 
-/// A segment that is complete.
+/// A complete segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub path: PathBuf,
@@ -53,10 +54,10 @@ pub(crate) struct Segment {
 }
 
 impl Store {
-    /// Opens the store, which is made where there is none.
+    /// Opens the store, or creates a new store.
     ///
     /// # Errors
-    /// It cannot be made or written, or another agent writes to it.
+    /// The store cannot be created or written, or another agent has the lock.
     pub(crate) fn open(folder: &Path, bytes: u64) -> Result<Self> {
         let segments = folder.join("segments");
         fs::DirBuilder::new()
@@ -96,7 +97,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes what the agent does beside its process id, for `release`.
+    /// Writes the agent's process id and state, for `release`.
     pub(crate) fn note(&mut self, state: &str) -> io::Result<()> {
         self.lock.set_len(0)?;
         self.lock.rewind()?;
@@ -107,13 +108,13 @@ impl Store {
         &self.folder
     }
 
-    /// Where the segment that starts now is written.
+    /// Path for a segment that starts now.
     pub(crate) fn next_part(&self) -> PathBuf {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         self.folder.join(format!("segments/{PREFIX}{now:013}{PART}"))
     }
 
-    /// Gives a part its name as a segment; `None` for one that holds nothing, which goes.
+    /// Renames a part to a segment; removes an empty part (`None`).
     ///
     /// # Errors
     /// The file system refuses.
@@ -126,7 +127,7 @@ impl Store {
             Err(error) => return Err(error),
         }
         let segment = part.with_extension(&COMPLETE[1..]);
-        // The journal belongs to the file of its name, and is played back into it.
+        // SQLite finds a journal by the file's name, and plays the journal back.
         match fs::rename(&journal, with(&segment, "-journal")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -135,7 +136,7 @@ impl Store {
         Ok(Some(segment))
     }
 
-    /// Parts that nobody writes to any more: what a killed tracer left.
+    /// Parts of killed tracers, without a lock.
     pub(crate) fn left_behind(&self) -> Vec<PathBuf> {
         let is_free = |path: &PathBuf| File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok());
         let mut parts: Vec<PathBuf> =
@@ -149,12 +150,13 @@ impl Store {
         segments(&self.folder)
     }
 
-    /// Bytes of all segments.
+    /// Bytes of the segments.
     pub(crate) fn used(&self) -> u64 {
         self.segments().iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Removes the oldest segments until the rest has its room; the newest stays. Says how many went.
+    /// Removes the oldest segments until the rest has
+    /// room; the newest stays. Returns the number removed.
     pub(crate) fn make_room(&self) -> usize {
         let segments = self.segments();
         let mut bytes: u64 = segments.iter().map(|segment| segment.bytes).sum();

@@ -1,13 +1,13 @@
-//! System calls of the agent, each with its error. Not here: what they are for.
+//! System calls of the agent, each with errors. Not here: the purpose.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
-/// Blocks the signals that end the agent or tell of children, and returns a descriptor that is readable
-/// when one has come.
+/// Blocks the signals of the agent's end and of children;
+/// returns a descriptor, readable after a signal.
 pub(crate) fn signals() -> io::Result<OwnedFd> {
-    // SAFETY: an all-zero set is a valid one to overwrite, and it is live; the other arguments are plain.
+    // SAFETY: an all-zero set is valid to overwrite, and is live; the other arguments are plain.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
@@ -22,24 +22,24 @@ pub(crate) fn signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// The next signal that has come, and the number that came with it.
+/// The next signal received, and the number sent along.
 pub(crate) fn next_signal(signals: &OwnedFd) -> Option<(i32, i32)> {
     // SAFETY: all-zero bytes are a valid value to overwrite.
     let mut info = unsafe { std::mem::zeroed::<libc::signalfd_siginfo>() };
     let size = size_of_val(&info);
-    // SAFETY: the destination is live and has that size.
+    // SAFETY: the destination is live and has `size` bytes.
     let got = unsafe { libc::read(signals.as_raw_fd(), (&raw mut info).cast(), size) };
     (got == size as isize).then_some((info.ssi_signo as i32, info.ssi_int))
 }
 
-/// What a descriptor is waited for.
+/// A descriptor, and the event to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wait<'a> {
     pub fd: BorrowedFd<'a>,
     pub to_write: bool,
 }
 
-/// Waits until a descriptor is ready, and says which are.
+/// Waits until a descriptor is ready; returns readiness by descriptor.
 pub(crate) fn ready(waits: &[Wait<'_>], timeout: Duration) -> Vec<bool> {
     let mut polled: Vec<libc::pollfd> = waits
         .iter()
@@ -54,7 +54,7 @@ pub(crate) fn ready(waits: &[Wait<'_>], timeout: Duration) -> Vec<bool> {
     polled.iter().map(|polled| n > 0 && polled.revents != 0).collect()
 }
 
-/// Sends a signal to a child that has not been waited for.
+/// Sends a signal to a child before the wait for the child.
 pub(crate) fn signal(pid: u32, signal: i32) {
     // SAFETY: plain arguments.
     unsafe { libc::kill(pid.cast_signed(), signal) };
@@ -70,7 +70,7 @@ pub(crate) fn signal_with(pid: u32, signal: i32, number: i32) -> io::Result<()> 
     }
 }
 
-/// Has this process end by a signal when its parent ends; false where that has ended already.
+/// Makes a signal end the process at the parent's end; false if the parent has ended already.
 pub(crate) fn end_with_parent(parent: u32, signal: i32) -> bool {
     // SAFETY: plain arguments.
     unsafe {
@@ -79,10 +79,10 @@ pub(crate) fn end_with_parent(parent: u32, signal: i32) -> bool {
     }
 }
 
-/// How much less time than the programs a job gets where there is not enough for all: a tenth.
+/// Niceness of a job: on busy processors, a tenth of a program's time.
 const NICE: i32 = 10;
 
-/// Gives this process a low priority, and at most so much memory.
+/// Gives the process a low priority, and a limit of memory in bytes.
 pub(crate) fn be_modest(memory: u64) {
     let limit = libc::rlimit { rlim_cur: memory, rlim_max: memory };
     // SAFETY: plain arguments; the limit is live.
@@ -92,10 +92,10 @@ pub(crate) fn be_modest(memory: u64) {
     }
 }
 
-/// CPU time of this process and of all children that have been waited for, and of theirs.
+/// CPU time of the process and of waited-for descendants.
 pub(crate) fn cpu_time() -> Duration {
     let of = |who| {
-        // SAFETY: all-zero bytes are a valid value to overwrite, and it is live.
+        // SAFETY: all-zero bytes are a valid value to overwrite, and the value is live.
         let usage = unsafe {
             let mut usage = std::mem::zeroed::<libc::rusage>();
             libc::getrusage(who, &raw mut usage);

@@ -1,8 +1,8 @@
-//! What the agent counts since its start, and what of it is shown.
+//! Counters of the agent since the start, and the part exposed as metrics.
 //!
-//! Counters rise with each segment that has ended, so that they never fall. At most [`GROUPS`] groups have
-//! a name; the rest is one group. A group that was not seen for [`ABSENT`] segments makes room for another,
-//! and what it had goes to the rest.
+//! Counters rise with each ended segment, and never fall. At most
+//! [`GROUPS`] groups have a name; the rest is one group. A group absent
+//! for [`ABSENT`] segments makes room, and the counts go to the rest.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 /// Groups with a name.
 const GROUPS: usize = 64;
-/// Segments without a sample after which a group makes room.
+/// Segments without a sample before a group makes room.
 const ABSENT: u64 = 24;
-/// Reasons and causes that are distinguished.
+/// Limit of reasons and causes distinguished.
 const CAUSES: usize = 24;
-/// Sizes of caches that are shown.
+/// Limit of sizes of caches shown.
 const SIZES: usize = 6;
-/// Sizes that every machine shows.
+/// Sizes shown on every machine.
 const FIXED: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 
 /// Counters of a group.
@@ -32,7 +32,7 @@ pub(crate) struct Group {
     last: u64,
 }
 
-/// All that is shown.
+/// Counters shown.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Totals {
     pub groups: BTreeMap<String, Group>,
@@ -44,23 +44,24 @@ pub(crate) struct Totals {
     pub failed_rollups: u64,
     pub cut_watches: u64,
     pub unbalanced_segments: u64,
-    /// Time between segments, in which nothing was measured.
+    /// Time between segments, without measurement.
     pub untraced_ns: u64,
-    /// Exporters that were started in the place of one that ended.
+    /// Exporters that ended and were replaced.
     pub exporters_lost: u64,
 }
 
-/// What the exporter gets after each segment.
+/// Message to the exporter after each segment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Exposed {
     pub totals: Totals,
     /// Rows of the last segment, without places and objects.
     pub rows: Vec<Row>,
-    /// Sizes of caches that are shown, ascending.
+    /// Sizes of caches shown, ascending.
     pub sizes: Vec<u64>,
-    /// Cost for the targets in the last segment, as a share of their CPU time.
+    /// Cost for the targets in the last segment, as a share of the targets' CPU time.
     pub targets_cost: f64,
-    /// The agent's own CPU time since the segment before, as a share of all processors' time.
+    /// The agent's own CPU time since the segment before,
+    /// as a share of the time of every processor.
     pub own_cost: f64,
     pub longest_stop_ns: u64,
     pub balanced: bool,
@@ -116,7 +117,7 @@ impl Totals {
         }
     }
 
-    /// Rows of the last segment under the names that are shown.
+    /// Rows of the last segment under the names shown.
     pub(crate) fn shown(&self, rollup: &Rollup) -> Vec<Row> {
         let named = |name: &str| name != OTHER && self.groups.contains_key(name);
         let mut rows = without_small(&rollup.rows, named);
@@ -155,7 +156,7 @@ impl Group {
     }
 }
 
-/// Sizes of caches that are shown: this machine's and the fixed ones.
+/// Sizes of caches shown: the machine's and [`FIXED`].
 pub(crate) fn shown_sizes(rollup: &Rollup) -> Vec<u64> {
     let mut sizes: Vec<u64> =
         FIXED.into_iter().chain(rollup.caches.iter().map(|(_, bytes)| *bytes)).collect();

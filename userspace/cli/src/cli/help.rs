@@ -1,5 +1,5 @@
-//! The parser's command with its options in groups, and help of two lengths: `-h` fits on a screen, and
-//! `--help` has every option.
+//! The parser's command with options in groups, and help of two
+//! lengths: `-h` fits on a screen, and `--help` has every option.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ const HOW_LONG: &str = "How long and how much";
 const OUTPUT: &str = "Output";
 const EXPERT: &str = "Expert";
 
-/// Options of a trace by group; those that are in none are for experts.
+/// Options of a trace by group; the rest are for experts.
 const GROUPS: [(&str, &[&str]); 3] = [
     (WHAT, &["pids", "all", "namespace", "cgroup", "command"]),
     (HOW_LONG, &["duration", "overhead", "own", "heap", "until_ci"]),
@@ -25,7 +25,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
     ),
 ];
 
-/// What `-h` says, in a line each; other options stand in `--help` alone.
+/// Options in `-h`, with a line each; the rest stand in `--help` alone.
 const SHORT: [(&str, &str); 8] = [
     ("pids", "Trace running processes"),
     ("all", "Trace everything that runs, without pausing threads"),
@@ -37,7 +37,7 @@ const SHORT: [(&str, &str); 8] = [
     ("format", "text, json, json1, html or callgrind"),
 ];
 
-/// What `-h` says of commands, in a line each.
+/// Commands in `-h`, with a line each.
 const COMMANDS: [(&str, &str); 14] = [
     ("report", "Report again from a profile"),
     ("compare", "Compare the distance histograms and miss ratios of two reports"),
@@ -55,7 +55,7 @@ const COMMANDS: [(&str, &str); 14] = [
     ("calibrate", "Measure the costs of ticks and traps on this machine"),
 ];
 
-/// Of the program, its commit, and the object that it embeds.
+/// Version with the commit and the checksum of the embedded eBPF object.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let object = locality_kernel::object::SHA256.get(..16).unwrap_or_default();
     let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("LOCALITY_COMMIT"));

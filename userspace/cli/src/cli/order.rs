@@ -1,9 +1,8 @@
-//! From words to [`Cli`]: options before a command, colours of the parser's own pages, hints that
-//! the parser does not give.
+//! From words to [`Cli`]: options before a command, colours of the parser's pages, further hints.
 //!
-//! The parser knows options of a trace before a command and options of the command after it. Here
-//! words before a command go after its name, so that `-q doctor` and `--format json report FILE`
-//! mean what they say.
+//! The parser takes options of a trace before a command, and options of
+//! the command after the name. Here words before a command move after
+//! the name, so `-q doctor` and `--format json report FILE` work.
 
 use std::ffi::{OsStr, OsString};
 
@@ -11,7 +10,7 @@ use clap::{Arg, ArgAction, Command, FromArgMatches as _, error::ErrorKind};
 
 use super::{Cli, colour::When, help};
 
-/// A page of the parser in place of what was asked: help, the version, or why the words are wrong.
+/// A page of the parser in place of work: help, the version, or an error in the words.
 #[derive(Debug)]
 pub struct Page {
     /// With escape sequences of colours.
@@ -20,14 +19,14 @@ pub struct Page {
     pub plain: String,
     /// Whether the page is an answer (exit status 0, stdout), or a refusal (2, stderr).
     pub is_answer: bool,
-    /// What `--color` says in those words.
+    /// Value of `--color` in the words.
     pub when: When,
 }
 
-/// Reads the words of a command line, the first of which names the program.
+/// Reads the words of a command line; the first names the program.
 ///
 /// # Errors
-/// A page to print in place of any work.
+/// A page to print in place of work.
 pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     let when = colours(&words);
     let command = help::command();
@@ -59,7 +58,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     let parsed = command.try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         let text = error.render();
-        // The parser names one way of four.
+        // The parser names one of four ways.
         if error.kind() == ErrorKind::MissingRequiredArgument && error.to_string().contains("--pid") {
             return refused(
                 "say what to trace: -p PID for a running process, -- COMMAND to launch one, --cgroup PATH, or -a for \
@@ -83,10 +82,10 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     })
 }
 
-/// A word as alike as this to a command's name is taken for it; the parser has the same bound for options.
+/// Least similarity of a word to a command's name for a hint; the parser's bound for options.
 const ALIKE: f64 = 0.7;
 
-/// What a word without an option may have meant.
+/// Message for an unknown word, with the likely meaning.
 fn unknown_word(word: &OsStr) -> String {
     let shown = word.to_string_lossy();
     let command = help::command();
@@ -104,7 +103,7 @@ fn unknown_word(word: &OsStr) -> String {
     format!("there is no command `{shown}`: {meant} `locality-bpf --help` lists the commands")
 }
 
-/// What `--color` says, also where the rest is wrong.
+/// Value of `--color`, also for a wrong command line.
 fn colours(words: &[OsString]) -> When {
     let mut words = words.iter().skip(1).take_while(|word| *word != "--");
     let mut when = When::Auto;
@@ -125,7 +124,7 @@ fn colours(words: &[OsString]) -> When {
     when
 }
 
-/// The place of the first word that is neither an option nor an option's value, before `--`.
+/// Index of the first word before `--` other than an option or an option's value.
 fn first_bare(command: &Command, words: &[OsString]) -> Option<usize> {
     let mut at = 1;
     while let Some(word) = words.get(at) {
@@ -140,7 +139,7 @@ fn first_bare(command: &Command, words: &[OsString]) -> Option<usize> {
     None
 }
 
-/// Options of a trace among words before a command, none of which is bare.
+/// Options of a trace among words before a command, without bare words.
 fn options<'a>(command: &'a Command, words: &'a [OsString]) -> impl Iterator<Item = &'a Arg> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -151,7 +150,7 @@ fn options<'a>(command: &'a Command, words: &'a [OsString]) -> impl Iterator<Ite
     .flatten()
 }
 
-/// The options in one word: one by its long name, or short ones in a row.
+/// The options in one word: one long name, or several letters.
 fn named<'a>(command: &'a Command, word: &OsStr) -> Vec<&'a Arg> {
     let word = word.to_string_lossy();
     let mut args = command.get_arguments();
@@ -173,7 +172,7 @@ fn named<'a>(command: &'a Command, word: &OsStr) -> Vec<&'a Arg> {
     found
 }
 
-/// Whether the last option in a word has its value in the next one.
+/// Whether the value of a word's last option is the next word.
 fn wants_next(command: &Command, word: &OsStr) -> bool {
     let Some(arg) = named(command, word).into_iter().next_back().filter(|arg| takes_value(arg)) else {
         return false;
@@ -188,7 +187,7 @@ fn takes_value(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
 }
 
-/// Whether a command has an option of that name, or every command has.
+/// Whether a command has an option of the name, or the option is common to every command.
 fn takes(other: &Command, option: &Arg) -> bool {
     let has = |arg: &Arg| {
         arg.get_long().is_some_and(|long| option.get_long() == Some(long))

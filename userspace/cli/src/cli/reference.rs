@@ -1,7 +1,7 @@
-//! docs/reference/cli.md: the help of the program and of each command, as `--help` prints them.
+//! docs/reference/cli.md: the help of the program and of each command, as printed by `--help`.
 //!
-//! A test writes the page under `LOCALITY_WRITE_REFERENCE` (`cargo xtask reference`), and otherwise
-//! fails where the page differs from the help.
+//! A test writes the page under `LOCALITY_WRITE_REFERENCE`
+//! (`cargo xtask reference`), and otherwise fails if the page differs from the help.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -12,7 +12,7 @@ const WRITE: &str = "LOCALITY_WRITE_REFERENCE";
 /// Columns of a line, as of help without a terminal.
 const WIDTH: usize = 100;
 
-/// Where the options begin that all commands have; the program's section lists them.
+/// Start of the options common to every command; the program's section lists the common options.
 const COMMON: &str = "\n\nOutput:\n  -v, --verbose";
 
 const HEAD: &str = "\
@@ -25,7 +25,7 @@ it, and each command has `--verbose`, `--quiet` and `--color`. Durations are `10
 or `2m`; sizes are `512`, `32K` or `1M`.
 ";
 
-/// The page: one section for the program, one for each command that help lists.
+/// The page: one section for the program, and for each command listed by help.
 fn page() -> String {
     let mut program = command().term_width(WIDTH);
     program.build();

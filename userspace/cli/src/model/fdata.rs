@@ -1,9 +1,9 @@
-//! Taken branches in BOLT's text format, `fdata`: what a processor's branch records would tell, in any
-//! virtual machine.
+//! Taken branches in BOLT's text format, `fdata`: like a
+//! processor's branch records, but also in virtual machines.
 //!
-//! A line is `1 FUNCTION OFFSET 1 FUNCTION OFFSET MISPREDICTED COUNT`, names as in the symbol table, offsets
-//! in hexadecimal. Counts are executions weighed by time and scaled so that the rarest transfer has 1.
-//! Mispredictions are not known and 0.
+//! A line is `1 FUNCTION OFFSET 1 FUNCTION OFFSET MISPREDICTED COUNT`, names as
+//! in the symbol table, offsets in hexadecimal. Counts are executions weighed by
+//! time, scaled to 1 for the rarest transfer. Mispredictions are not known and 0.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use super::Model;
 /// Greatest count.
 const MOST: f64 = 1e15;
 
-/// The branches of one file, that with the most of them.
+/// The branches of the file with the most branches.
 pub(super) fn page(model: &Model) -> String {
     let sums = Sums::of(model.observed.windows.iter());
     let find = |at: At| {
@@ -40,7 +40,7 @@ pub(super) fn page(model: &Model) -> String {
             }
         }
     }
-    // Direct jumps and calls follow from executions of their blocks.
+    // Direct jumps and calls follow from executions of blocks.
     for (number, read) in model.built.functions.iter().enumerate() {
         for (block, info) in read.code.blocks.iter().enumerate() {
             let count = model.built.executions.get(&(number, info.start)).copied().unwrap_or(0.0);

@@ -1,7 +1,7 @@
-//! The traced program's files as the execution model reads them, and a profile's windows and stacks in their
-//! terms.
+//! The traced program's files for the execution model, and a
+//! profile's windows and stacks by addresses in the files.
 //!
-//! A file that was replaced since the trace is not read, and named.
+//! A file replaced since the trace is not read, and is named.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,14 +14,14 @@ use locality_findings::cache_use::FirstTouchMisses;
 use locality_model::{ModuleId, Profile, SampleId, StackId};
 use locality_symbols::CodeFile;
 
-/// The most frequent step of an access is believed from this share of all on.
+/// Least share of an access's most frequent step to be used.
 const USUAL_STEPS: f64 = 0.6;
 
 /// The files.
 pub struct Program {
-    /// Name, build id, and the file where it could be opened.
+    /// Name, build id, and the file if readable.
     files: Vec<(String, String, Option<CodeFile>)>,
-    /// Files that were not read, and why.
+    /// Files not read, with the reason.
     pub unread: BTreeMap<String, String>,
     found: RefCell<HashMap<At, Option<FunctionBytes>>>,
 }
@@ -35,7 +35,7 @@ impl Program {
             let name = path
                 .file_name()
                 .map_or_else(|| module.path.clone(), |name| name.to_string_lossy().into_owned());
-            // Others are mappings with a name in brackets.
+            // Relative paths are mappings with a name in brackets.
             let opened = path.is_absolute().then(|| CodeFile::open(path, &module.build_id));
             let file = match opened {
                 Some(Ok(file)) => Some(file),
@@ -54,7 +54,7 @@ impl Program {
         self.files.get(number)?.2.as_ref()
     }
 
-    /// The file and its address of an address of the process.
+    /// File and address in the file, from an address of the process.
     fn place(&self, modules: &[(ModuleId, u64)], address: u64) -> Option<At> {
         modules.iter().find_map(|(module, bias)| {
             let inside = address.wrapping_sub(*bias);
@@ -99,8 +99,8 @@ impl Program {
         Observed { windows, stacks: stacks.collect() }
     }
 
-    /// What windows showed of accesses: steps in loops, and the lines that they touch first. `misses`: of any
-    /// cache size, since the touches are those of all.
+    /// Accesses in windows: steps in loops, and lines touched first.
+    /// `misses`: of any cache size, since touches are equal for every size.
     pub fn accesses(
         &self,
         profile: &Profile,
@@ -144,7 +144,7 @@ impl Program {
         found
     }
 
-    /// Which first touches of lines miss caches of these sizes; all of them where that is not known.
+    /// Share of first touches of lines that miss caches of given sizes; 1 if unknown.
     pub fn misses(&self, profile: &Profile, sizes: &[u64]) -> Vec<SizeMisses> {
         let Some(found) = FirstTouchMisses::of(profile, sizes) else {
             return sizes.iter().map(|_| SizeMisses { all: 1.0, ..SizeMisses::default() }).collect();
@@ -154,7 +154,7 @@ impl Program {
             let mut misses = SizeMisses { all: found.all, ..SizeMisses::default() };
             for ((ip, stores), (touches, share)) in found.by_instruction {
                 if let Some(at) = place(ip) {
-                    // Processes have the same instruction at several addresses.
+                    // Processes have an instruction at several addresses.
                     misses.by_instruction.entry((at, stores)).or_default().add(touches, share);
                 }
             }
@@ -163,7 +163,7 @@ impl Program {
         found.into_iter().map(of_size).collect()
     }
 
-    /// Finds the file and its address of an address of any process of the profile.
+    /// Finds file and address in the file, from an address of any process of the profile.
     fn placing<'a>(&'a self, profile: &'a Profile) -> impl Fn(u64) -> Option<At> + 'a {
         let mappings: BTreeSet<&[(ModuleId, u64)]> =
             profile.flows.iter().map(|flow| flow.modules.as_slice()).collect();
@@ -184,8 +184,8 @@ impl Program {
     }
 }
 
-/// Nanoseconds that each window covers: its accesses over its rate; where that is not known, its instructions
-/// at the speed of the other windows, in the median.
+/// Duration of each window in nanoseconds: accesses over the rate;
+/// without a rate, instructions times the median time per instruction.
 fn durations(profile: &Profile) -> HashMap<SampleId, f64> {
     let known = |window: &locality_model::Window| {
         let rate = window.rate.as_ref()?.value;

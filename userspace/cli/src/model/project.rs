@@ -1,5 +1,6 @@
-//! Projection to other machines: each stop's time times what its spot takes there over what it takes here,
-//! both by the same model, so that the model's common error cancels.
+//! Projection to further machines: each stop's time times the ratio
+//! of the spot's cost on the machine to the cost here. Both costs
+//! come from the same model, so the model's common error cancels.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,26 +19,26 @@ use locality_model::{Core, Profile};
 use super::program::Program;
 use crate::cli::model_args::CostArg;
 
-/// Bytes of a machine file that are read.
+/// Limit of bytes of a machine file.
 const LARGEST: u64 = 1 << 20;
 
-/// What another machine would make of the run.
+/// The run projected to another machine.
 pub(crate) struct Projected {
     pub machine: Machine,
-    /// Time there over time here, and half of its interval, of sampling alone.
+    /// Projected over measured time, and half the interval from sampling alone.
     pub ratio: (f64, f64),
-    /// Shares of spots there.
+    /// Shares of spots on the machine.
     pub shares: BTreeMap<Place, f64>,
-    /// Of the heaviest spots here and there, how many both have.
+    /// Heaviest spots common to both machines, and heaviest spots compared.
     pub shared: (usize, usize),
 }
 
-/// Caches of a machine that does not name its own.
+/// Caches of a host with unknown caches.
 const USUAL_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
-/// Spots that are compared.
+/// Limit of spots compared.
 const MOST: usize = 10;
 
-/// Reads machine files; two of one name are refused.
+/// Reads machine files; refuses two of one name.
 pub(super) fn read(paths: &[std::path::PathBuf]) -> Result<Vec<Machine>> {
     let mut machines: Vec<Machine> = Vec::new();
     for path in paths {
@@ -60,7 +61,7 @@ fn one(path: &Path) -> Result<Machine> {
     Machine::parse(&text).map_err(|why| anyhow!("{name}: {why}"))
 }
 
-/// This machine, as the trace measured it; what a trace does not measure is that of common processors.
+/// The traced machine by measurement; values not measured are of common processors.
 fn here(profile: &Profile) -> Option<Machine> {
     let processor = profile.run.processor?;
     let mut levels = vec![Level { bytes: 32768.0, latency: 4.0, bytes_per_cycle: 64.0 }];
@@ -82,7 +83,7 @@ fn here(profile: &Profile) -> Option<Machine> {
     })
 }
 
-/// Costs of a run's spots by one model, on any machine.
+/// Costs of a run's spots by one model, for the traced and further machines.
 pub(crate) struct Costs<'a> {
     profile: &'a Profile,
     built: &'a Built,
@@ -90,7 +91,8 @@ pub(crate) struct Costs<'a> {
     how: CostArg,
     /// Windows made again, for the schedule.
     replays: Option<Replays<'a>>,
-    /// Nanoseconds by spot on this machine; `None` where the profile has no windows or no processor.
+    /// Nanoseconds by spot on the traced machine; `None`
+    /// without windows or processor in the profile.
     here: Option<BTreeMap<Place, f64>>,
 }
 
@@ -140,15 +142,15 @@ impl<'a> Costs<'a> {
         processor: Processor,
         misses: &[SizeMisses],
     ) -> BTreeMap<Place, f64> {
-        // What misses the last cache comes from memory, whatever the number of caches.
+        // Misses of the last cache go to memory, for any number of caches.
         let (Some(first), Some(last)) = (misses.first(), misses.last()) else { return BTreeMap::new() };
         let second = misses.get(1).unwrap_or(last);
         let costs = replays.costs(processor, [first, second, last]);
         schedule::by_spot(self.built, &costs, &self.built.executions)
     }
 
-    /// Shares of spots on this machine, and the selection quality that they have against the stops, for 1 …
-    /// 10 spots.
+    /// Shares of spots on the traced machine, and the shares'
+    /// selection quality against the stops, for 1 … 10 spots.
     pub fn shares(&self, spots: &[Spot]) -> Option<ByModel> {
         let costs = self.here.as_ref()?;
         let all: f64 = costs.values().sum();
@@ -162,7 +164,7 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Sizes of this machine's caches.
+/// Sizes of the traced machine's caches.
 fn sizes(profile: &Profile) -> Vec<u64> {
     let caches = &profile.run.host.caches;
     if caches.is_empty() { USUAL_SIZES.to_vec() } else { caches.iter().map(|cache| cache.bytes).collect() }
@@ -176,7 +178,7 @@ pub(crate) struct ByModel {
     pub quality: Vec<f64>,
 }
 
-/// This machine as the trace measured it, for the timing model.
+/// The traced machine by measurement, for the timing model.
 fn measured(profile: &Profile, processor: &locality_model::Processor) -> Processor {
     let usual = Processor::default();
     let caches: Vec<f64> = profile.run.host.caches.iter().map(|cache| cache.bytes as f64).collect();

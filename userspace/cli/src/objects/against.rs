@@ -1,16 +1,16 @@
-//! The ranking of data objects beside the one that attribution without addresses makes of the same
-//! samples (`locality_approximate`).
+//! Direct and approximate rankings of data objects from the samples
+//! of a profile (`locality_approximate`: without addresses).
 //!
-//! Both have the same weights: predicted misses of the level by which objects are ranked, else
-//! accesses. Variables are known in both by their names, without the marks of elements (`rows[]` is
-//! `rows`); two of the same name are one. What a pointer points at goes by many names (`block`
-//! here, `s->arr2` there), so such a name stands for the object that most of the seen accesses
-//! through it hit; the shares of the approximate side come from no address. What has no variable
-//! (saved registers, constants, unknown memory) is left out on both sides.
+//! Both have equal weights: predicted misses of the ranking's level, or accesses without a
+//! level. Variables are matched by name, without the marks of elements (`rows[]` is
+//! `rows`); variables of equal name are one. A pointer's target has many names (`block` or
+//! `s->arr2`), so a pointer's name stands for the object hit by most accesses seen through
+//! the pointer; the shares of the approximate side come from no address. Memory without a
+//! variable (saved registers, constants, unknown memory) is left out on both sides.
 //!
-//! Not here: how either is computed. Limits: a pointer that walks through several objects stands
-//! for one of them; the approximate side reads the program's files, which must be where they were;
-//! those with another build id than the traced ones' are left out and named.
+//! Not here: the two attributions. Limits: a pointer through several objects stands
+//! for one object; the approximate side reads the program's files at the traced
+//! paths; files with a build id other than the traced id are left out and named.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,15 +27,15 @@ use locality_report::schema::{
     },
 };
 
-/// Lines of code that the text names for each object.
+/// Limit of lines of code in the text for each object.
 const LINES: usize = 3;
 
-/// What to set beside the objects.
+/// Settings of the approximate ranking.
 #[derive(Debug, Clone, Default)]
 pub struct Against {
     /// How to attribute.
     pub options: approximate::Options,
-    /// A skid by which samples are displaced first.
+    /// Skid to displace samples by, before the attribution.
     pub displace: Option<approximate::Gaussian>,
 }
 
@@ -44,19 +44,19 @@ pub(super) struct Both<'a> {
     against: &'a Against,
     found: approximate::Attribution,
     ranks: approximate::RankComparison<String>,
-    /// What the approximate side calls objects, where that is another name.
+    /// Names of objects on the approximate side, if different.
     known_as: BTreeMap<String, BTreeSet<String>>,
-    /// Files that were not read, and why.
+    /// Files not read, with the reason.
     unread: BTreeMap<String, approximate::Unreadable>,
 }
 
-/// What uses weigh: misses of the level by which objects are ranked, else accesses.
+/// Weight of uses: misses of the ranking's level, or accesses without a level.
 fn weight(objects: &Objects, stack: &StackWeight) -> f64 {
     let misses = objects.ranked_by.and_then(|level| stack.misses.get(level));
     misses.copied().unwrap_or(stack.accesses)
 }
 
-/// Compares them.
+/// Compares the two rankings.
 pub(super) fn compare<'a>(profile: &Profile, objects: &Objects, against: &'a Against) -> Both<'a> {
     let (analyzer, modules, unread) = (approximate::Analyzer::new(), HashMap::new(), BTreeMap::new());
     let mut paths = Paths { profile, analyzer, modules, unread };
@@ -91,7 +91,7 @@ pub(super) fn compare<'a>(profile: &Profile, objects: &Objects, against: &'a Aga
     Both { against, found, ranks, known_as, unread: paths.unread }
 }
 
-/// Sums by name, without what is not a thousandth: it is noise, and Kendall's τ weighs it like the rest.
+/// Sums by name, without shares below a thousandth: noise, but of full weight in Kendall's τ.
 fn worth_it(side: impl IntoIterator<Item = (String, f64)>) -> Vec<(String, f64)> {
     let mut sums: BTreeMap<String, f64> = BTreeMap::new();
     for (name, share) in side {
@@ -100,7 +100,7 @@ fn worth_it(side: impl IntoIterator<Item = (String, f64)>) -> Vec<(String, f64)>
     sums.into_iter().filter(|(_, share)| *share >= 0.001).collect()
 }
 
-/// Name of an object that is a variable or a block of the heap.
+/// Name of a variable or of a block of the heap.
 fn variable(profile: &Profile, object: ObjectId) -> Option<String> {
     let object = profile.objects.get(object.0 as usize)?;
     object.unknown.is_none().then(|| plain(&object.name))
@@ -121,7 +121,7 @@ impl Pointer {
     }
 }
 
-/// The profile's call paths in terms of the files that they lead through.
+/// The profile's call paths as addresses in files.
 struct Paths<'a> {
     profile: &'a Profile,
     analyzer: approximate::Analyzer,
@@ -138,7 +138,7 @@ impl Paths<'_> {
             let module = frame.module?;
             let opened = *modules.entry(module).or_insert_with(|| {
                 let Module { path, build_id } = profile.modules.get(module.0 as usize)?;
-                // Others are mappings with a name in brackets.
+                // Relative paths are mappings with a name in brackets.
                 let file = Path::new(path).is_absolute().then_some(path)?;
                 let opened = match build_id.as_str() {
                     "" => analyzer.open(Path::new(file)),
@@ -151,8 +151,8 @@ impl Paths<'_> {
         stack.map_or(&[][..], |stack| stack.frames.as_slice()).iter().map(frame).collect()
     }
 
-    /// What pointers point at, by the direct side's names: the object that most accesses hit which
-    /// were made through nothing else.
+    /// Targets of pointers, by the direct side's names: the
+    /// object hit most by accesses through the pointer alone.
     fn names(&mut self, options: &approximate::Options) -> HashMap<Pointer, String> {
         let profile = self.profile;
         let mut hits: BTreeMap<StackId, BTreeMap<String, u64>> = BTreeMap::new();
@@ -237,7 +237,7 @@ impl Both<'_> {
         }
     }
 
-    /// Where the approximate side has an object read, the heaviest lines.
+    /// The heaviest lines of reads of an object on the approximate side.
     fn lines_of(&self, key: &str) -> String {
         let is_it =
             |name: &String| name == key || self.known_as.get(key).is_some_and(|names| names.contains(name));
