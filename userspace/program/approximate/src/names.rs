@@ -213,8 +213,8 @@ impl<'a> Resolver<'a> {
         (!found.iter().any(own)).then_some(found)
     }
 
-    /// Result of a function of this program, unless an object made by
-    /// the function: a member of an argument, or a static variable.
+    /// Result of a function of this program, unless an object of
+    /// the callee: a member of an argument, or a static variable.
     fn returned(&mut self, depth: usize, call: u64) -> Option<BTreeSet<Target>> {
         let caller = self.path.get(depth)?.function.clone();
         let target = caller.flow.calls.get(&call)?.target?;
