@@ -9,7 +9,7 @@ use crate::hash::Map;
 const MOST: usize = 4;
 
 /// Instructions with loaded values that form a value; 0
-/// stands for none, further numbers for the index plus one.
+/// stands for none, a positive number for the index plus one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Origin([u32; MOST]);
 
