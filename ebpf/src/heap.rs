@@ -138,8 +138,8 @@ fn entered(regs: *mut pt_regs) -> bool {
 }
 
 /// Whether a call at `rsp` is made by the unfinished function of `outer`:
-/// from below, or by a jump in place of the function, when the probe of
-/// the function's own return belongs to the jump's return address.
+/// from below, or by a jump in place of the function. After a jump, the probe
+/// of the function's own return belongs to the return address of the call.
 #[inline(always)]
 fn is_within(outer: &Pending, rsp: u64) -> bool {
     outer.rsp > rsp || (outer.rsp == rsp && return_address(rsp) >= TRAMPOLINE)

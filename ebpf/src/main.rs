@@ -27,7 +27,7 @@ mod target;
 mod task;
 mod touch;
 
-/// The kernel refuses GPL-only helpers under further licences.
+/// The kernel refuses GPL-only helpers without a GPL-compatible licence.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "license")]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
