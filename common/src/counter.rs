@@ -12,7 +12,8 @@ pub const LOST_RING_FULL: u32 = 2;
 pub const LOST_SCRATCH: u32 = 3;
 /// Not a target's thread.
 pub const FILTERED_OTHER: u32 = 4;
-/// A target's thread in kernel mode, soon after the last recorded sample, or sampled by hardware.
+/// A target's thread in kernel mode, soon after the last
+/// recorded kernel sample, or sampled by hardware.
 pub const FILTERED_KERNEL: u32 = 5;
 /// A touch of a watch already withdrawn by user space.
 pub const FILTERED_STALE_WATCH: u32 = 6;
@@ -20,7 +21,7 @@ pub const FILTERED_STALE_WATCH: u32 = 6;
 pub const FILTERED_EARLY_TOUCH: u32 = 7;
 /// A touch after the reuse (another thread's event that was still armed).
 pub const FILTERED_LATE_TOUCH: u32 = 8;
-/// A thread or process event without a target.
+/// A thread or process event outside the targets.
 pub const FILTERED_LIFECYCLE: u32 = 9;
 /// Stops asked for: `bpf_send_signal_thread` succeeded. Not part of [`FATE`].
 pub const STOP_SIGNALS: u32 = 10;
@@ -59,8 +60,7 @@ pub const HEAP_LIVE_FULL: u32 = 25;
 /// A hardware sample of an instruction without an access,
 /// or of an instruction lost by the processor.
 pub const FILTERED_NO_ADDRESS: u32 = 26;
-/// Ticks of the clock during a target with watched words.
-/// Not part of [`FATE`], as the counters below.
+/// Ticks of the clock in a target with watched words. Not part of [`FATE`], as the counters below.
 pub const ARMED_TICKS: u32 = 27;
 /// Ticks in a repeated string instruction, of the program or of the kernel.
 pub const ARMED_STRING_TICKS: u32 = 28;

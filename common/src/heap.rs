@@ -36,7 +36,7 @@ pub mod function {
     pub const MASK: u64 = 0xff;
     /// Cookie bit: the kernel must step over the probed instruction, the dearer kind.
     pub const STEPPED: u64 = 0x200;
-    /// Cookie bit: an allocator's function in the program itself: the
+    /// Cookie bit: an allocator's function in the program itself. The
     /// place of a call does not distinguish calls by the allocator.
     pub const OWN: u64 = 0x400;
 }
@@ -55,7 +55,7 @@ pub mod event {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeapRecord {
-    /// Common part; the time of the function's return, for a free of the call.
+    /// Common part; the time is the function's return, for a free the call.
     pub header: Header,
     /// First byte.
     pub address: u64,

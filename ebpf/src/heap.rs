@@ -3,7 +3,7 @@
 //!
 //! One program in three shapes, because kernels offer different probes: `heap_session`
 //! (Linux 6.13) at both ends, with a decision at the entry about the need for the
-//! return: a small allocation costs one trap, with an unchanged return address;
+//! return (a small allocation costs one trap and leaves the return address unchanged);
 //! `heap_entry` and `heap_return` (Linux 6.6) otherwise. The probes run in the thread's
 //! own context and may be preempted; hence no record is put together in per-CPU memory.
 //!
@@ -115,8 +115,8 @@ fn entered(regs: *mut pt_regs) -> bool {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
-    // A probed return makes a system call (`uretprobe`, Linux
-    // 6.11), visible to a debugger: strace 6.1 dies of the call.
+    // A probed return makes a system call (`uretprobe`,
+    // Linux 6.11), visible to a debugger: strace 6.1 dies of the call.
     if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;

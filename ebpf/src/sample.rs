@@ -2,8 +2,8 @@
 //! that the hardware samples. Records the place of a target's thread in
 //! user mode, and stops the thread at the place if seized by the freezer.
 //!
-//! A hardware sample's instruction pointer points to the sampled instruction; the thread has
-//! gone on since, and stands, with all further registers, at the place of the interrupt.
+//! A hardware sample's instruction pointer points to the sampled instruction; the
+//! thread has gone on since, and all other registers show the place of the interrupt.
 
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},

@@ -1,8 +1,9 @@
-//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the
-//! next of any thread is the reuse; after a near reuse, the thread's next touches are recorded too.
-//! A word mapped by another process too has an entry for the process that leads to the entry of the
-//! use. Touches by the kernel are passed over if requested. A non-zero return lets the event's
-//! limit (`PERF_EVENT_IOC_REFRESH`) count the trap, and the event disarms itself in the kernel.
+//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is
+//! the use, the next of any thread is the reuse; after a near reuse, the sampled thread's
+//! next touches are recorded too. A word mapped by another process too has an entry for
+//! the process that leads to the entry of the use. Touches by the kernel are passed over
+//! if requested. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`)
+//! count the trap, and the event disarms itself in the kernel.
 
 use core::arch::asm;
 

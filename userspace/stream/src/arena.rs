@@ -1,4 +1,4 @@
-//! Memory for an analysis's state: one range, addressed by offsets: a parent
+//! Memory for an analysis's state: one range, addressed by offsets. A parent
 //! process can map the range at another address and finish a killed process's work.
 //!
 //! Values never move, and room is not freed for reuse: a table that outgrows

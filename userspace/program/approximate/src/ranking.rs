@@ -4,7 +4,7 @@
 //! τ-b (Kendall 1945): (concordant − discordant) ÷ √((pairs − ties in a)(pairs − ties
 //! in b)). Variables of one side only have share 0 on the opposite side, tied there.
 //!
-//! Sources of error: τ weighs the tail like the head: a long
+//! Sources of error: τ weighs the tail like the head; a long
 //! tail of noise lowers τ, and callers should cut the tail off.
 
 use std::collections::{BTreeMap, BTreeSet};

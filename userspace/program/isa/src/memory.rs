@@ -113,8 +113,8 @@ pub(crate) fn is_masked(instruction: &Instruction) -> bool {
         )
 }
 
-/// True for a string instruction under a REP prefix; at further
-/// instructions a REP prefix has another meaning or none.
+/// True for a string instruction under a REP prefix;
+/// elsewhere a REP prefix has another meaning or none.
 pub(crate) fn is_repeated_string(instruction: &Instruction) -> bool {
     instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }

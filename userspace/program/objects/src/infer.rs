@@ -363,8 +363,8 @@ impl Resolver {
         None
     }
 
-    /// Whether the process allocates by glibc, with large blocks and mappings
-    /// at separate pages; further allocators divide mappings into blocks.
+    /// Whether the process allocates by glibc, with large blocks and mappings at
+    /// separate pages; allocators except glibc's divide mappings into blocks.
     fn is_glibc(&mut self) -> bool {
         let maps = |name| self.space.maps_file_named(name);
         let others = ["libjemalloc", "libtcmalloc", "libmimalloc"];

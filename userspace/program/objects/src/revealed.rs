@@ -2,8 +2,8 @@
 //!
 //! `locality-approximate` follows pointers through the machine code and finds the type;
 //! this module makes an object and a field from the type. A structure is one object in
-//! every block. Blocks of further kinds have the most frequent type, and large blocks also
-//! the variable's name. An access with a value of another size or kind than the pointer's
+//! every block. Other blocks have the most frequent type, and large blocks also the
+//! variable's name. An access with a value of another size or kind than the pointer's
 //! type is no proof. Marked as inferred, since the block may contain other data.
 
 use std::collections::HashMap;

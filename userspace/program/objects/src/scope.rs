@@ -1,12 +1,11 @@
 //! The variables of the stack frame at one instruction: the live ones, and the place of each
 //! relative to the frame.
 //!
-//! Blocks and inlined calls outside the instruction's range are not alive: further
-//! variables may use the space. A location is evaluated once per instruction with
-//! marks in place of the frame's registers, and stored as "mark plus offset", or "the
-//! word at mark plus offset" (arrays with a length known only to the running program);
-//! locations by further registers than rsp and rbp cannot be written in this form and
-//! are left out. Leaving out a variable in a register misses no address.
+//! Blocks and inlined calls outside the instruction's range are not alive: another variable may
+//! use the space. A location is evaluated once per instruction with marks in place of the frame's
+//! registers, and stored as "mark plus offset", or "the word at mark plus offset" (arrays with a
+//! length known only to the running program); locations by registers except rsp and rbp cannot be
+//! written in this form and are left out. Leaving out a variable in a register misses no address.
 //!
 //! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8
 //! (inlined subroutines). Limits: the length of a variable-length array is not evaluated; a place

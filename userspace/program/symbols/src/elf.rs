@@ -184,7 +184,7 @@ impl Elf {
         self.debug_link = debug_link;
     }
 
-    /// Whether the file has readable debug information. The first answer may take long.
+    /// Whether the file has debug information that may be read. The first answer may take long.
     pub(crate) fn has_debug_info(&self) -> bool {
         self.claims_debug_info && *self.is_bounded.get_or_init(|| is_bounded(&self.bytes))
     }

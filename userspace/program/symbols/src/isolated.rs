@@ -49,8 +49,8 @@ impl Default for Isolation {
     }
 }
 
-/// A program of 284 MB with debug information has its first 3,000 names within 0.6
-/// s (`cargo run --release -p locality-symbols --example isolation -- FILE 3000`).
+/// A program of 284 MB with debug information has its first 3,000 names within
+/// 0.6 s (`cargo run --release -p locality-symbols --example isolation -- FILE 3000`).
 /// A hang delays all further names by the same time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After so many ends no further process is started: each may have cost [`PATIENCE`].
@@ -148,7 +148,7 @@ impl Client {
         questions.iter().map(frames).collect()
     }
 
-    /// [`Isolated::frames`] for one address.
+    /// [`Client::frames`] for one address.
     pub(crate) fn frames_at(&mut self, module: &Arc<Module>, inside: u64) -> Rc<[SourceFrame]> {
         let question = Question { module: Arc::clone(module), addresses: vec![inside] };
         let answer = self.frames(std::slice::from_ref(&question)).pop().and_then(|mut frames| frames.pop());
