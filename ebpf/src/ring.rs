@@ -57,7 +57,8 @@ fn output(data: *mut c_void, bytes: u64, wake: Wake) {
     count(if failed == 0 { counter::SUBMITTED } else { counter::LOST_RING_FULL });
 }
 
-/// Adds one to a counter of this CPU, from a program that another task's run may interrupt.
+/// Adds one to a counter of this CPU, from a program that
+/// may be interrupted by another task's run of the program.
 #[inline(always)]
 pub fn count_shared(index: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(index) {
