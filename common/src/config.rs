@@ -6,15 +6,15 @@ pub mod mode {
     pub const PROCESSES: u32 = 0;
     /// Threads in the cgroups of the `CGROUPS` map, or below them.
     pub const CGROUPS: u32 = 1;
-    /// Everyone in the tracer's pid namespace but the tracer itself.
+    /// Every thread in the tracer's pid namespace except the tracer's.
     pub const ALL: u32 = 2;
 }
 
 /// Why a process is spared; the values of the `SPARED` map.
 pub mod spared {
-    /// Ours, as its children are.
+    /// A process of ours, as are the children.
     pub const OWN: u32 = 1;
-    /// Another one, without its children.
+    /// Another process, without the children.
     pub const ALONE: u32 = 2;
 }
 
@@ -50,13 +50,13 @@ pub struct KernelOffsets {
     pub signal_cpu_ns: u32,
     /// `sighand_struct.action`.
     pub sighand_action: u32,
-    /// Size of `k_sigaction`; its first field is the handler.
+    /// Size of `k_sigaction`; the first field is the handler.
     pub k_sigaction_bytes: u32,
     /// `task_struct.thread_pid`: the `struct pid` of the thread.
     pub task_thread_pid: u32,
     /// `signal_struct.pids`: pointers to `struct pid` by `enum pid_type`.
     pub signal_pids: u32,
-    /// `pid.level`: depth of its pid namespace, 0 for the initial one.
+    /// `pid.level`: depth of the pid namespace, 0 for the initial namespace.
     pub pid_level: u32,
     /// `pid.numbers`: one `struct upid` for each level.
     pub pid_numbers: u32,
@@ -77,7 +77,7 @@ pub const CGROUPS_MAX: u32 = 16;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupTarget {
-    /// Inode number of its directory.
+    /// Inode number of the cgroup's directory.
     pub id: u64,
     /// Depth below the root of the hierarchy (the root is 0).
     pub level: u32,

@@ -1,11 +1,11 @@
 //! What the allocation probes and user space share: records, map values, kinds of functions, and
 //! how a site is named.
 //!
-//! Not here: which functions of a library are of which kind (user space), the sampling records (`record`).
+//! User space decides the kinds of a library's functions; `record` has the sampling records.
 
 use crate::record::{Header, Plain, Registers};
 
-/// What an allocation function does with its arguments; the low byte of a probe's cookie.
+/// Use of arguments by an allocation function; the low byte of a probe's cookie.
 pub mod function {
     /// `malloc(bytes)`, `operator new(bytes, …)`, `valloc(bytes)`.
     pub const MALLOC: u32 = 1;
@@ -32,22 +32,22 @@ pub mod function {
     pub const HEAP_CALLOC: u32 = 11;
     /// mimalloc's `heap_realloc(heap, block, bytes, …)`.
     pub const HEAP_REALLOC: u32 = 12;
-    /// Bits of a cookie for these.
+    /// Bits of a cookie for the function.
     pub const MASK: u64 = 0xff;
-    /// Cookie bit: its probed instruction is one that the kernel must step over, the dearer kind.
+    /// Cookie bit: the kernel must step over the probed instruction, the dearer kind.
     pub const STEPPED: u64 = 0x200;
-    /// Cookie bit: an allocator's function in the program itself, so the place of a call does not
-    /// show whether the allocator made it.
+    /// Cookie bit: an allocator's function in the program itself. The
+    /// place of a call does not distinguish calls by the allocator.
     pub const OWN: u64 = 0x400;
 }
 
-/// What happened to a block; the value of [`HeapRecord::event`].
+/// Event of a block; the value of [`HeapRecord::event`].
 pub mod event {
-    /// It was allocated.
+    /// The block was allocated.
     pub const ALLOCATED: u32 = 1;
-    /// It is about to be given back.
+    /// The block is about to be given back.
     pub const FREED: u32 = 2;
-    /// It was allocated in place of [`super::HeapRecord::old_address`].
+    /// The block was allocated in place of [`super::HeapRecord::old_address`].
     pub const MOVED: u32 = 3;
 }
 
@@ -55,7 +55,7 @@ pub mod event {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeapRecord {
-    /// Common part; the time is that of the function's return, for a free that of its call.
+    /// Common part; the time is the function's return, for a free the call.
     pub header: Header,
     /// First byte.
     pub address: u64,
@@ -73,13 +73,13 @@ pub struct HeapRecord {
     pub function: u32,
 }
 
-/// A site that was not met before: where it is. The copied stack follows, from `regs.rsp` upwards.
+/// A new site: the place. The copied stack follows, from `regs.rsp` upwards.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeapSiteRecord {
     /// Common part.
     pub header: Header,
-    /// Its name.
+    /// The site's name.
     pub site: u64,
     /// Size of the first request there.
     pub bytes: u64,
@@ -99,7 +99,7 @@ pub struct LiveKey {
     pub address: u64,
     /// Process.
     pub tgid: u32,
-    /// Explicit padding, always 0 (it is part of the key).
+    /// Explicit padding, always 0 (part of the key).
     pub reserved: u32,
 }
 
@@ -109,7 +109,7 @@ pub struct LiveKey {
 pub struct LiveBlock {
     /// Size as it was asked for.
     pub bytes: u64,
-    /// When it was allocated.
+    /// Time of the allocation.
     pub since_ns: u64,
 }
 
@@ -127,7 +127,7 @@ pub struct Pending {
     pub block: u64,
     /// Name of the site.
     pub site: u64,
-    /// When it was called.
+    /// Time of the call.
     pub called_ns: u64,
     /// [`HeapSettings::epoch`] then: after a pause of the probes a return may have been missed.
     pub epoch: u32,
@@ -146,14 +146,14 @@ pub struct TextRange {
 }
 
 impl TextRange {
-    /// Whether an address lies in it.
+    /// Whether the range contains an address.
     #[inline(always)]
     pub const fn contains(&self, address: u64) -> bool {
         address.wrapping_sub(self.start) < self.end.wrapping_sub(self.start)
     }
 }
 
-/// Allocator libraries of a process that are distinguished from its other code.
+/// Allocator libraries of a process, distinguished from further code.
 pub const ALLOCATORS_MAX: usize = 4;
 
 /// Map value: ranges of a process's code that decide about a call.
@@ -172,7 +172,7 @@ pub struct ProcessText {
 pub struct SmallCall {
     /// Stack pointer at the entry, where the return address stands.
     pub rsp: u64,
-    /// The return address: while it stands there, the call is probably under way.
+    /// The return address: while unchanged on the stack, the call is probably under way.
     pub return_address: u64,
 }
 
@@ -184,7 +184,7 @@ pub const fn is_memory(mmap_flags: u64) -> bool {
     mmap_flags & (MAP_ANONYMOUS | MAP_STACK) == MAP_ANONYMOUS
 }
 
-/// What user space may change while the probes run.
+/// Settings that user space may change while the probes run.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HeapSettings {
@@ -209,14 +209,14 @@ pub const SITE_WORDS: usize = 16;
 /// See [`SITE_WORDS`].
 pub const SITE_PIECES: usize = 4;
 
-/// Bits of the stack pointer that go into a site's name: two threads that come the same way have
-/// them in common, two ways mostly have not.
+/// Bits of the stack pointer that go into a site's name: two threads
+/// with one call path have equal bits, two paths mostly have not.
 const DEPTH_MASK: u64 = 0xffff;
 
-/// Names a site: by its return address, the depth of the stack, and (by [`site_piece`]) the words
-/// above that point into the program's text: the returns of the callers, and what was left there by
-/// earlier calls, so that one way may get several names. Two ways that agree in all of these,
-/// though they part further up, get one name.
+/// Names a site: by the return address, the depth of the stack, and (by
+/// [`site_piece`]) the words above that point into the program's text: the returns of
+/// the callers, and leftovers of earlier calls. One path may thus get several names.
+/// Two paths that agree in all of these inputs, but part further up, get one name.
 #[inline(always)]
 pub const fn site(tgid: u32, rsp: u64, return_address: u64) -> u64 {
     mix(mix(tgid as u64 | 1 << 32, rsp & DEPTH_MASK), return_address)

@@ -1,8 +1,8 @@
 //! Records and rules shared by the eBPF programs and user space.
 //!
-//! Everything that crosses the kernel boundary is laid out here once, with a size assertion beside
-//! it, and every decision that both sides must take alike is a pure function here. Not here:
-//! anything that needs an allocator, a map, or a system call.
+//! Every structure that crosses the kernel boundary is laid out here once, beside a size
+//! assertion, and every decision that both sides must take alike is a pure function
+//! here. The crate has no code that needs an allocator, a map, or a system call.
 #![no_std]
 
 pub mod config;

@@ -5,17 +5,17 @@
 //! fields are in the machine's byte order; times are `CLOCK_MONOTONIC` nanoseconds. Limits: x86-64
 //! only.
 
-/// Most bytes of user stack that one record carries: a partial first page and eight whole ones.
+/// Most bytes of user stack that one record carries: a partial first page and eight whole pages.
 pub const STACK_BYTES_MAX: usize = 9 * 4096;
 
-/// Room for the largest record, its fixed part and the stack, and for a page more, which is what
-/// the verifier believes that the last piece of a stack may reach.
+/// Room for the largest record, the fixed part and the stack, and for
+/// a page more: the verifier's bound for the last piece of a stack.
 pub const RECORD_BYTES_MAX: usize = 2048 + STACK_BYTES_MAX + 4096;
 
 /// Bytes of program text copied around the instruction pointer.
 pub const CODE_BYTES: usize = 1024;
 
-/// What a record is; the value of [`Header::kind`].
+/// Kind of a record; the value of [`Header::kind`].
 pub mod kind {
     /// [`super::SampleRecord`]
     pub const SAMPLE: u32 = 1;
@@ -49,8 +49,8 @@ pub struct Header {
     pub tid: u32,
     /// CPU of the event.
     pub cpu: u32,
-    /// Watched words in the copied stack: the copy of each cost the thread a trap of its own, which
-    /// counts nowhere else.
+    /// Watched words in the copied stack: the copy of each cost
+    /// the thread one trap, not counted in any other field.
     pub nested_traps: u32,
 }
 
@@ -111,13 +111,13 @@ pub struct SampleRecord {
     pub period: u64,
     /// Cgroup of the thread (v2 inode number).
     pub cgroup: u64,
-    /// Signal that was sent to stop the thread there, or 0.
+    /// Signal sent to stop the thread at the sample, or 0.
     pub signal: u32,
-    /// Why none was sent: one of [`no_stop`].
+    /// Why no signal was sent: one of [`no_stop`].
     pub no_stop: u32,
     /// Address of the access that the hardware sampled; 0 from the clock.
     pub address: u64,
-    /// The instruction that made it, executed shortly before the interrupt; 0 from the clock.
+    /// The instruction of the access, executed shortly before the interrupt; 0 from the clock.
     pub accessed_by: u64,
     /// Registers at the interrupt.
     pub regs: Registers,
@@ -136,13 +136,13 @@ pub struct KernelRecord {
     pub regs: Registers,
 }
 
-/// Least time between two such records of a processor: a program that is mostly in the kernel is sampled
-/// often there, and each record has a copy of the stack.
+/// Least time between two kernel records of a processor: a program mostly in the
+/// kernel is often sampled in the kernel, and each record has a copy of the stack.
 pub const KERNEL_RECORD_NS: u64 = 20_000_000;
 
 /// Why a sampled thread was not stopped; the value of [`SampleRecord::no_stop`].
 pub mod no_stop {
-    /// It was.
+    /// The thread was stopped.
     pub const STOPPED: u32 = 0;
     /// The freezer does not hold the thread (no rights, debugger, `--no-stop`, not yet seized).
     pub const NOT_HELD: u32 = 1;
@@ -173,12 +173,13 @@ pub struct TouchRecord {
     /// CPU time of the thread while the event was enabled, cumulative since it was opened
     /// (`bpf_perf_event_value.enabled`); `u64::MAX` when it could not be read.
     pub enabled_ns: u64,
-    /// The same at the end of the kernel side's work on the watch's former touch, or on the use
-    /// that it [follows](WatchState::follows), if that was the last touch of its word; 0 without
-    /// one, and `u64::MAX` as above. Another thread's event has another count.
+    /// `enabled_ns` at the end of the kernel side's work on the watch's former
+    /// touch, or on the use that the watch [follows](WatchState::follows), if
+    /// the use was the last touch of the use's word; 0 without such a touch,
+    /// and `u64::MAX` as above. Another thread's event has another count.
     pub since_ns: u64,
-    /// Accesses of the thread in user mode so far, this one included, by its hardware counters, or
-    /// [`NOT_COUNTED`].
+    /// Accesses of the thread in user mode up to and including this
+    /// touch, by the thread's hardware counters, or [`NOT_COUNTED`].
     pub accesses: u64,
     /// Instruction pointer of the trap; differs from `regs.rip` for a kernel touch.
     pub trap_ip: u64,
@@ -188,23 +189,23 @@ pub struct TouchRecord {
     pub code: Code,
 }
 
-/// What stands for a number of accesses that no hardware counter tells.
+/// Stands for a number of accesses without a hardware counter.
 pub const NOT_COUNTED: u64 = u64::MAX;
 
-/// What a touch is to its watch; the value of [`TouchRecord::role`].
+/// Role of a touch for the watch; the value of [`TouchRecord::role`].
 pub mod touch {
     /// The first touch by the sampled thread: the use.
     pub const USE: u32 = 1;
     /// The next touch by any thread: the reuse.
     pub const REUSE: u32 = 2;
-    /// The same, where the next touch of the thread is recorded too ([`crate::rules::behind_reuse`]).
+    /// The reuse, if the next touch of the thread is recorded too ([`crate::rules::behind_reuse`]).
     pub const NEAR_REUSE: u32 = 3;
-    /// The touch after that, or after [`USE_AGAIN`]: all is seen.
+    /// The touch after a near reuse, or after [`USE_AGAIN`]: the watch is complete.
     pub const AGAIN: u32 = 4;
     /// After a near reuse by another instruction: the using instruction touches again. [`AGAIN`] follows.
     pub const USE_AGAIN: u32 = 5;
     /// A touch by the kernel that the watch passes over
-    /// ([`WatchState::passes`](super::WatchState::passes)); it waits on.
+    /// ([`WatchState::passes`](super::WatchState::passes)); the watch waits on.
     pub const PASSED: u32 = 6;
 }
 
@@ -224,12 +225,12 @@ pub struct LifecycleRecord {
     pub reserved: u32,
     /// Name of the thread (`comm`).
     pub comm: [u8; 16],
-    /// Of an end: CPU time of this thread, up to its last scheduler tick, and of those of its
-    /// process that ended before, in ns; else 0.
+    /// Of an end: CPU time of this thread, up to the last scheduler
+    /// tick, and of the process's threads that ended before, in ns; else 0.
     pub cpu_ns: u64,
 }
 
-/// What happened; the value of [`LifecycleRecord::event`].
+/// Kind of event; the value of [`LifecycleRecord::event`].
 pub mod lifecycle {
     /// A thread or process was created.
     pub const FORK: u32 = 1;
@@ -239,7 +240,7 @@ pub mod lifecycle {
     pub const EXIT: u32 = 3;
 }
 
-/// A thread's progress a short while after a stop: what the rate of its accesses follows from.
+/// A thread's progress a short while after a stop: basis of the rate of the thread's accesses.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct MeterRecord {
@@ -247,10 +248,11 @@ pub struct MeterRecord {
     pub header: Header,
     /// [`SampleRecord::sequence`] of the sample at whose stop the meter was started.
     pub sequence: u64,
-    /// How often the thread has left a CPU so far: between two readings with the same number, all
-    /// time was its own.
+    /// Number of times that the thread has left a CPU: between two
+    /// readings with equal numbers, the thread had the whole time.
     pub switches: u64,
-    /// Accesses of the thread in user mode so far, by its hardware counters, or [`NOT_COUNTED`].
+    /// Accesses of the thread in user mode until the reading,
+    /// by the thread's hardware counters, or [`NOT_COUNTED`].
     pub accesses: u64,
     /// User instruction pointer.
     pub ip: u64,
@@ -268,11 +270,11 @@ pub struct MeterRecord {
 /// Words of memory that a meter reads.
 pub const METER_WORDS: usize = 4;
 
-/// Map value: what the meter of a thread reads.
+/// Map value: places that the meter of a thread reads.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Meter {
-    /// [`SampleRecord::sequence`] of the sample whose stop started it.
+    /// [`SampleRecord::sequence`] of the sample with the stop that started the meter.
     pub sequence: u64,
     /// Addresses of 8-byte words; 0 for none.
     pub words: [u64; METER_WORDS],
@@ -300,21 +302,21 @@ pub struct WatchState {
     pub phase: u64,
     /// The thread whose touch is the use, or 0 for any.
     pub owner_tid: u32,
-    /// 1 where none of two instructions that take turns may take the place of the interval to the
-    /// reuse ([`crate::rules::behind_reuse`]).
+    /// 1 if an interval of two alternating instructions may not replace
+    /// the interval to the reuse ([`crate::rules::behind_reuse`]).
     pub no_turns: u32,
-    /// Of the use, once it came: the instruction pointer of its trap; 0 before.
+    /// Instruction pointer of the use's trap; 0 before the use.
     pub used_ip: u64,
     /// [`TouchRecord::enabled_ns`] when the kernel side was done with the watch's last touch, if it
     /// waits for another.
     pub used_ns: u64,
-    /// The word with the watch that sees the use, if this one waits for a touch after it; else 0.
-    /// Both were enabled at once, with equal counts.
+    /// The word with the watch that sees the use, if this watch waits for a touch
+    /// after the use; else 0. Both were enabled at once, with equal counts.
     pub follows: u64,
-    /// So many touches by the kernel are still passed over: they are neither use nor reuse.
+    /// Number of touches by the kernel still to be passed over, as neither use nor reuse.
     pub passes: u64,
-    /// The word by its address in the process of the use, if this entry is for another process with
-    /// the word; else 0. All other fields but `watch` are then those of that entry.
+    /// The word by its address in the process of the use, if this entry is for another process
+    /// with the word; else 0. Further fields except `watch` are then in the entry of the use.
     pub main_word: u64,
     /// Thread group of the process of the use.
     pub main_tgid: u32,
@@ -322,11 +324,11 @@ pub struct WatchState {
     pub reserved: u32,
 }
 
-/// Debug registers of an x86 thread, and so the most words that are watched in a process.
+/// Debug registers of an x86 thread, hence the most watched words in a process.
 pub const REGISTERS: usize = 4;
 
-/// Map value: the words that are watched in a process. The copy of a stack goes around them,
-/// because a bulk copy of a watched word traps once for each of its bytes.
+/// Map value: the watched words of a process. The copy of a stack goes around
+/// watched words, because a bulk copy traps once for each byte of a watched word.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WatchedWords {
@@ -365,7 +367,7 @@ const _: () = {
     assert!(size_of::<WatchedWords>() == 32);
 };
 
-/// Types that may be read from any bytes of their size.
+/// Types that may be read from arbitrary bytes of the type's size.
 ///
 /// # Safety
 ///
@@ -385,7 +387,7 @@ unsafe impl Plain for MeterRecord {}
 // SAFETY: as above.
 unsafe impl Plain for KernelRecord {}
 
-/// Reads a `T` from the start of `bytes` (any alignment); `None` when they are too few.
+/// Reads a `T` from the start of `bytes` (any alignment); `None` for too few bytes.
 pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;

@@ -8,25 +8,26 @@ pub mod phase {
     pub const USED: u64 = 1;
     /// All was seen.
     pub const DONE: u64 = 2;
-    /// The reuse was seen, and the next touch of the owner is recorded too, which ends the interval
-    /// that is measured again.
+    /// The reuse was seen, and the next touch of the owner is
+    /// recorded too, as the end of the interval measured again.
     pub const NEAR: u64 = 3;
-    /// The same, where the next touch of the owner begins that interval, if it is by the
-    /// instruction of the use.
+    /// [`NEAR`], but the next touch of the owner begins the
+    /// interval, if made by the instruction of the use.
     pub const NEAR_PAIR: u64 = 4;
     /// `EARLIER + n`: the thread will touch the word `n` times before the use; the n-th leads to [`ARMED`].
     pub const EARLIER: u64 = 1 << 32;
 }
 
-/// Meaning of a touch for its watch.
+/// Meaning of a touch for the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TouchMeaning {
-    /// It is the use: go to [`phase::USED`].
+    /// The use: go to [`phase::USED`].
     Use,
-    /// The reuse: go where [`behind_reuse`] says.
+    /// The reuse: go to the phase by [`behind_reuse`].
     Reuse,
-    /// The touch after a near reuse by another instruction: by the instruction of the use,
-    /// it is as a use (go to [`phase::NEAR`]); else that was all (go to [`phase::DONE`]).
+    /// The touch after a near reuse by another instruction: by the
+    /// instruction of the use, the touch is as a use (go to
+    /// [`phase::NEAR`]); else the watch is complete (go to [`phase::DONE`]).
     UseAgain,
     /// The touch that ends the interval after a near reuse: go to [`phase::DONE`].
     Again,
@@ -36,11 +37,11 @@ pub enum TouchMeaning {
     Before(u64),
     /// Another thread came before the use: ignore it and stay armed.
     Early,
-    /// All was seen already: let the event run out.
+    /// The watch was complete already: let the event run out.
     Late,
 }
 
-/// What a touch by `tid` means for a watch in `phase` whose use belongs to `owner_tid` (0: to anyone).
+/// Meaning of a touch by `tid` for a watch in `phase` with a use by `owner_tid` (0: by any thread).
 pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning {
     const LAST: u64 = phase::EARLIER + 1;
     let owns = owner_tid == 0 || owner_tid == tid;
@@ -61,28 +62,28 @@ pub const fn touch_meaning(phase: u64, owner_tid: u32, tid: u32) -> TouchMeaning
 /// milliseconds after a stop are slower than others, which made a sweep of .55 ms .53 to .96 ms
 /// long.
 pub const NEAR_NS: u64 = 2_000_000;
-/// The same where two instructions take turns, which needs one trap more: reports know a clock's
-/// time well from some 100 µs on, and our traps may be half of this. Also the longest time from the
-/// reuse to the next touch by the instruction of the use.
+/// [`NEAR_NS`] for two alternating instructions, with one trap more: reports know a
+/// clock's time well from about 100 µs on, and our traps may be half of this time. Also
+/// the longest time from the reuse to the next touch by the instruction of the use.
 pub const NEAR_PAIR_NS: u64 = 200_000;
 
-/// Where a watch goes after the reuse that its owner made: to [`phase::NEAR`] or
-/// [`phase::NEAR_PAIR`] where a later interval between the same instructions shall take the place
-/// of that from the use at `used` to the reuse at `reuse`, each an instruction pointer and a time
-/// of the thread's clock (0 and `u64::MAX`: unknown); else to [`phase::DONE`].
+/// Next phase of a watch after the owner's reuse: [`phase::NEAR`] or [`phase::NEAR_PAIR`]
+/// if a later interval between the same instructions shall replace the interval from the
+/// use at `used` to the reuse at `reuse`, each an instruction pointer and a time of the
+/// thread's clock (0 and `u64::MAX`: unknown); else [`phase::DONE`].
 ///
-/// After a stop, a thread finds its caches and translations cold, which makes short distances
-/// longer. The touch after a uniformly drawn one is uniformly drawn too, and so is the one after
-/// that: a later interval of the same word represents all of them as well. It is taken between the
-/// same instructions only: the next interval if one instruction touches the word again and again,
-/// the next but one if two take turns, as in a loop that loads a word and stores it.
+/// After a stop, a thread finds caches and translations cold, and short distances become longer.
+/// The touch after a uniformly drawn touch is uniformly drawn too, as is the next touch: a later
+/// interval of the same word represents all intervals as well. The later interval is taken between
+/// the same instructions only: the next interval if one instruction touches the word repeatedly,
+/// the second next if two instructions alternate, as in a loop that loads and stores a word.
 ///
-/// Watched uses are drawn among those without a reuse in their window, so this holds only if one
-/// instruction's uses of a word are all alike. If two take turns,
-/// [`crate::record::WatchState::no_turns`] marks windows with the using instruction at the word
-/// before (elements smaller than a word), and [`is_alike`] decides. Of one instruction only
-/// intervals with `no_turns` are checked, and the rest are believed: in compressors they are drawn
-/// from the same many distances, and the longer of two would be too long.
+/// Watched uses are drawn among uses without a reuse in the window: the argument is valid
+/// only if one instruction's uses of a word are all alike. If two instructions alternate,
+/// [`crate::record::WatchState::no_turns`] marks windows with the using instruction at the
+/// word before (elements smaller than a word), and [`is_alike`] decides. Of one instruction
+/// only intervals with `no_turns` are checked, and the rest are believed: in compressors
+/// both are drawn from the same many distances, and the longer of two would be too long.
 pub const fn behind_reuse(used: (u64, u64), reuse: (u64, u64)) -> u64 {
     if is_near(used, reuse, NEAR_NS) && used.0 == reuse.0 {
         phase::NEAR
@@ -149,7 +150,7 @@ pub const PAGE_BYTES: u64 = 4096;
 /// Bytes of a watched word.
 pub const WORD_BYTES: u64 = 8;
 
-/// Offset of a watched word that lies whole in the `bytes` bytes from `start` on, if there is one.
+/// Offset of a watched word that lies whole in the `bytes` bytes from `start` on, if present.
 pub const fn watched_offset(
     start: u64,
     bytes: u64,
@@ -166,8 +167,8 @@ pub const fn watched_offset(
     None
 }
 
-/// First byte of the [`crate::record::CODE_BYTES`] of text to copy when the bytes around `ip`
-/// straddle a page that is not there: the window nearest to `ip` inside its own page.
+/// First byte of the [`crate::record::CODE_BYTES`] of text to copy when the bytes around
+/// `ip` straddle an absent page: the window nearest to `ip` inside the page of `ip`.
 pub const fn code_window_in_page(ip: u64, window: u64) -> u64 {
     let page = ip & !4095;
     let wanted = ip.wrapping_sub(window / 2);
@@ -181,12 +182,12 @@ pub const fn code_window_in_page(ip: u64, window: u64) -> u64 {
     }
 }
 
-/// Bytes of an instruction that [`is_string_copy`] looks at.
+/// Bytes of an instruction examined by [`is_string_copy`].
 pub const STRING_COPY_BYTES: usize = 4;
 
-/// Whether these bytes begin a repeated `movs` or `stos`. An interrupt within it finds the
-/// instruction pointer still there. (Intel SDM vol. 2, "REP"; the order of prefixes that assemblers
-/// write.)
+/// Whether these bytes begin a repeated `movs` or `stos`. An interrupt
+/// within the copy finds the instruction pointer still at the copy. (Intel
+/// SDM vol. 2, "REP"; the order of prefixes that assemblers write.)
 pub fn is_string_copy(code: [u8; STRING_COPY_BYTES]) -> bool {
     let [first, second, third, fourth] = code;
     let is_rep = |byte| matches!(byte, 0xf2 | 0xf3);

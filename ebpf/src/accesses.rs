@@ -1,9 +1,9 @@
-//! Reads the hardware counters of loads and stores of the current thread, where user space has opened them.
+//! Reads the hardware counters of loads and stores of the current thread, if opened by user space.
 //!
-//! They are events of the thread, not of the CPU: the kernel itself carries their counts over
-//! context switches and from CPU to CPU, and reads them for nobody but their own thread
-//! (`perf_event_read_local` in kernel/events/core.c). The first is pinned, so a count is whole or
-//! an error, never scaled.
+//! The counters are events of the thread, not of the CPU: the kernel carries
+//! the counts over context switches and from CPU to CPU, and reads the counts
+//! for the thread alone (`perf_event_read_local` in kernel/events/core.c).
+//! The first is pinned: a count is whole or an error, never scaled.
 
 use core::ptr;
 
@@ -15,7 +15,8 @@ use crate::maps::{ACCESS_EVENTS, COUNTED};
 /// Loads and stores of thread `tid`, which must be the current one, since the counters were opened.
 #[inline(always)]
 pub fn so_far(tid: u32) -> u64 {
-    // SAFETY: the entry may be replaced while it is read; then its events are not of this thread, and refuse.
+    // SAFETY: the entry may be replaced during the read; then
+    // the entry's events are not of this thread, and refuse.
     let Some(place) = (unsafe { COUNTED.get(tid) }) else {
         return NOT_COUNTED;
     };

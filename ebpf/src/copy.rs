@@ -14,7 +14,7 @@ use locality_common::{
 
 use crate::maps::{self, WATCHED};
 
-/// Pages that the scratch buffer has room for after the first partial one.
+/// Pages that the scratch buffer has room for after the first partial page.
 const PAGES_MAX: u32 = 8;
 
 /// Field by field, because the verifier allows only whole-field reads of the context.
@@ -29,7 +29,7 @@ pub fn registers(from: *const pt_regs, to: *mut Registers) {
     copy!(r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss);
 }
 
-/// Text around `ip`: centred when the neighbouring page is there too, else inside the page of `ip`.
+/// Text around `ip`: centred if the neighbouring page is present too, else inside the page of `ip`.
 #[inline(always)]
 pub fn code(ip: u64, to: *mut Code) {
     let centred = ip.wrapping_sub(CODE_BYTES as u64 / 2);
@@ -52,14 +52,14 @@ pub fn code(ip: u64, to: *mut Code) {
     }
 }
 
-/// What was copied of a stack.
+/// The copied part of a stack.
 pub struct Copied {
     pub bytes: u32,
-    /// Watched words that were fetched apart.
+    /// Watched words fetched apart.
     pub nested_traps: u32,
 }
 
-/// Copies the stack of a thread of `tgid` from `rsp` upwards; stops at the first page that is not there.
+/// Copies the stack of a thread of `tgid` from `rsp` upwards; stops at the first absent page.
 #[inline(always)]
 pub fn stack(tgid: u32, rsp: u64, to: *mut u8) -> Copied {
     let none = WatchedWords::default().words;
@@ -81,9 +81,9 @@ pub fn stack(tgid: u32, rsp: u64, to: *mut u8) -> Copied {
     copied
 }
 
-/// Copies `bytes` bytes of one page of the stack, `at` bytes above `rsp`, to the same place in
-/// `to`, a watched word among them on its own: in a bulk copy, each of its bytes would trap. With
-/// two watched words in a page, one is fetched apart.
+/// Copies `bytes` bytes of one page of the stack, `at` bytes above `rsp`, to
+/// offset `at` in `to`, a watched word separately: in a bulk copy, each byte of
+/// the word would trap. With two watched words in a page, one is fetched apart.
 #[inline(always)]
 fn piece(
     rsp: u64,
@@ -112,8 +112,8 @@ fn piece(
 
 #[inline(always)]
 fn read(rsp: u64, at: u64, bytes: u64, to: *mut u8) -> bool {
-    // The verifier does not follow how the callers bound these, and the compiler does: hide the
-    // values from it, so that it leaves the checks in.
+    // The verifier does not follow the callers' bounds, and the compiler does:
+    // hide the values from the compiler, which then leaves the checks in.
     let (at, bytes) = (opaque(at), opaque(bytes));
     if at > STACK_BYTES_MAX as u64 || bytes > PAGE_BYTES {
         return false;
@@ -124,10 +124,10 @@ fn read(rsp: u64, at: u64, bytes: u64, to: *mut u8) -> bool {
     }
 }
 
-/// Copies a watched word with one trap. Only the string helper loads whole words
-/// (`do_strncpy_from_user` in lib/strncpy_from_user.c); it blanks what follows a zero byte, so the
-/// bytes after the first one are fetched again. The eighth byte comes out as zero, which it is in
-/// any address.
+/// Copies a watched word with one trap. Only the string helper loads whole
+/// words (`do_strncpy_from_user` in lib/strncpy_from_user.c); the helper
+/// blanks the bytes after a zero byte, and the bytes after the first zero are
+/// fetched again. The eighth byte comes out as zero, as in every address.
 #[inline(always)]
 fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
     let at = opaque(at);
@@ -142,8 +142,8 @@ fn read_watched(rsp: u64, at: u64, to: *mut u8) -> bool {
         let until_zero =
             opaque(bpf_probe_read_user_str(to.cast(), WORD_BYTES as u32, from as *const _) as u64);
         if (1..=5).contains(&until_zero) {
-            // The compiler tests a copy of the count. Verifiers before Linux 7.0 do not carry that
-            // bound back to the count, so the mask bounds the value that is used.
+            // The compiler tests a copy of the count. Verifiers before Linux 7.0 do not
+            // carry the bound back to the count, and the mask bounds the used value.
             let behind = opaque(until_zero) & 7;
             let rest = (WORD_BYTES - behind) as u32;
             bpf_probe_read_user_str(
@@ -170,8 +170,8 @@ pub fn put_word(at: u64, word: u64, to: *mut u8) {
 /// The same value, hidden from the compiler.
 #[inline(always)]
 fn opaque(mut value: u64) -> u64 {
-    // SAFETY: a register is moved to itself. (Without an instruction, two lines would claim the
-    // same place in the line table, which the kernel refuses.)
+    // SAFETY: a register is moved to itself. (Without an instruction, two lines would
+    // claim one place in the line table, and the kernel would refuse the program.)
     unsafe { asm!("{0} = {0}", inout(reg) value) };
     value
 }

@@ -1,11 +1,11 @@
-//! `heap`: runs at the entry and the return of allocation functions, and records which blocks begin
-//! and end where.
+//! `heap`: runs at the entry and the return of allocation
+//! functions, and records begin, end and place of blocks.
 //!
-//! One program in three shapes, because kernels differ in what they offer: `heap_session` (Linux
-//! 6.13) at both ends, which at the entry decides whether the return is of interest, so that a
-//! small allocation costs one trap and its return address is left alone; `heap_entry` and
-//! `heap_return` (Linux 6.6) otherwise. The probes run in the thread's own context and may be
-//! preempted, so nothing is put together in per-CPU memory.
+//! One program in three shapes, because kernels offer different probes: `heap_session`
+//! (Linux 6.13) at both ends, with a decision at the entry about the need for the
+//! return (a small allocation costs one trap and leaves the return address unchanged);
+//! `heap_entry` and `heap_return` (Linux 6.6) otherwise. The probes run in the thread's
+//! own context and may be preempted; hence no record is put together in per-CPU memory.
 //!
 //! Not here: naming the place of a call and recording its stack (`heap_site`).
 
@@ -27,10 +27,10 @@ use crate::{
     task::Task,
 };
 
-/// What a session's entry says: the return is of no interest.
+/// Answer of a session's entry: the return is of no interest.
 const NOT_THE_RETURN: u32 = 1;
-/// Where the kernel puts what a probed return goes through: the last page of a program's address
-/// space (`xol_add_vma` in kernel/events/uprobes.c).
+/// Place of the kernel's code for probed returns: the last page of a
+/// program's address space (`xol_add_vma` in kernel/events/uprobes.c).
 pub const TRAMPOLINE: u64 = (1 << 47) - 2 * PAGE_BYTES;
 /// All other kinds.
 const DONE: u32 = 0;
@@ -62,7 +62,7 @@ pub fn heap_return(regs: *mut pt_regs) -> u32 {
     DONE
 }
 
-/// At a function's entry; true when its return is of interest.
+/// At a function's entry; true when the return is of interest.
 #[inline(always)]
 fn entered(regs: *mut pt_regs) -> bool {
     // SAFETY: the context is valid for the program's whole run.
@@ -115,8 +115,8 @@ fn entered(regs: *mut pt_regs) -> bool {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
-    // A probed return makes a system call (`uretprobe`, Linux 6.11), which a debugger would see:
-    // strace 6.1 dies of it.
+    // A probed return makes a system call (`uretprobe`,
+    // Linux 6.11), visible to a debugger: strace 6.1 dies of the call.
     if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
@@ -137,8 +137,9 @@ fn entered(regs: *mut pt_regs) -> bool {
     followed
 }
 
-/// Whether a call at `rsp` is made by the function that `outer` is in the middle of: from below it,
-/// or by a jump in its place, to whose return address the probe of its own return then belongs.
+/// Whether a call at `rsp` is made by the unfinished function of `outer`:
+/// from below, or by a jump in place of the function. After a jump, the probe
+/// of the function's own return belongs to the return address of the call.
 #[inline(always)]
 fn is_within(outer: &Pending, rsp: u64) -> bool {
     outer.rsp > rsp || (outer.rsp == rsp && return_address(rsp) >= TRAMPOLINE)
@@ -163,13 +164,13 @@ fn is_live(call: &Call, block: u64) -> bool {
 #[inline(always)]
 fn freed(call: &Call, which: u32, address: u64, unmapped_bytes: u64) {
     let key = LiveKey { address, tgid: call.tgid, reserved: 0 };
-    // SAFETY: an entry that is removed meanwhile is a block that is freed twice.
+    // SAFETY: an entry removed meanwhile is a block freed twice.
     let Some(bytes) = (unsafe { HEAP_LIVE.get(key) }).map(|block| block.bytes) else {
         count_shared(counter::HEAP_FREE_UNKNOWN);
         return;
     };
     if which == function::MUNMAP && unmapped_bytes < bytes {
-        // The rest of it retains its name.
+        // The rest of the block retains the name.
         count_shared(counter::HEAP_FREE_UNKNOWN);
         return;
     }
@@ -194,7 +195,7 @@ fn returned(regs: *mut pt_regs) {
     let Some(pending) = (unsafe { HEAP_PENDING.get(call.tid) }).copied() else { return };
     // SAFETY: the context is valid for the program's whole run.
     let (result, rsp) = unsafe { ((*regs).rax, (*regs).rsp) };
-    // The return address is popped; another one returned before.
+    // The return address is popped; another call returned before.
     if pending.rsp.wrapping_add(8) != rsp {
         return;
     }

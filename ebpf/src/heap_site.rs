@@ -1,8 +1,8 @@
 //! Where an allocation function was called from: a name for the place, made from the stack near the
 //! call, and the stack itself for each name once.
 //!
-//! What a probe of a return replaces on the stack is known (`Pending`), so that a sample that meets
-//! the thread inside of an allocation can put it back into its copy ([`restore_return_address`]).
+//! The return address replaced by a probe is known (`Pending`): a sample of the thread inside
+//! an allocation can restore the address in the copied stack ([`restore_return_address`]).
 
 use aya_ebpf::{
     bindings::{BPF_ANY, BPF_NOEXIST, pt_regs},
@@ -25,7 +25,7 @@ use crate::{
 #[doc(alias = "EEXIST")]
 const IS_THERE: i32 = -17;
 
-/// Who calls, and when.
+/// The calling thread, and the time.
 pub struct Call {
     /// Process.
     pub tgid: u32,
@@ -44,7 +44,7 @@ impl Call {
         Self { tgid, tid, now: unsafe { bpf_ktime_get_ns() } }
     }
 
-    /// Of a record of it.
+    /// Of a record of the call.
     #[inline(always)]
     pub fn header(&self, kind: u32, bytes: usize) -> Header {
         // SAFETY: a helper call without arguments.
@@ -54,13 +54,14 @@ impl Call {
     }
 }
 
-/// Names the site and, when it is new, records its stack.
+/// Names the site and, if new, records the stack.
 #[inline(always)]
 pub fn place(regs: *mut pt_regs, call: &Call, which: u32, rsp: u64, return_address: u64, bytes: u64) -> u64 {
     // SAFETY: two threads of one process read the same value.
     let text = unsafe { HEAP_TEXT.get(call.tgid) }.map_or(TextRange::default(), |text| text.program);
     let name = named(call.tgid, rsp, return_address, text);
-    // Of threads at a new site at the same time, one reports it; with a full map, each call does.
+    // Of threads at a new site at one time, a single thread
+    // reports the site; with a full map, each call does.
     if HEAP_SITES.get_ptr(name).is_some()
         || HEAP_SITES.insert(name, 1, u64::from(BPF_NOEXIST)).is_err_and(|error| error == IS_THERE)
     {
@@ -115,7 +116,7 @@ pub fn return_address(rsp: u64) -> u64 {
     address
 }
 
-/// Records an unfollowed call, because it may map memory.
+/// Records an unfollowed call, because the call may map memory.
 #[inline(always)]
 pub fn note_small(tid: u32, rsp: u64) {
     let now = SmallCall { rsp, return_address: return_address(rsp) };
@@ -123,7 +124,7 @@ pub fn note_small(tid: u32, rsp: u64) {
     let _ = HEAP_SMALL_CALL.insert(tid, now, u64::from(BPF_ANY));
 }
 
-/// Whether a call of `mmap` gives the program a block: memory, and not what an allocator takes for its store.
+/// Whether a call of `mmap` gives the program a block: memory, and not an allocator's store.
 #[inline(always)]
 pub fn maps_a_block(call: &Call, rsp: u64, flags: u64) -> bool {
     if !is_memory(flags) {

@@ -1,7 +1,7 @@
-//! Process and thread ids as user space counts them: in its own pid namespace.
+//! Process and thread ids as counted by user space: in user space's pid namespace.
 //!
-//! All ids in map keys and records come from here. An id is 0 for a thread that has no number in that
-//! namespace; such a thread is nobody's target, and no map has a key of 0.
+//! All ids in map keys and records come from this module. An id is 0 for a thread without
+//! a number in the namespace; the thread is never a target, and no map has a key of 0.
 
 use aya_ebpf::helpers::generated::bpf_get_current_pid_tgid;
 

@@ -1,5 +1,5 @@
-//! Samples in the kernel: which system call the thread is in, or that a page fault or an interrupt
-//! brought it there, and from where in the program.
+//! Samples in the kernel: the thread's system call, page
+//! fault or interrupt, and the place of entry in the program.
 
 use aya_ebpf::{
     bindings::pt_regs,
@@ -16,8 +16,8 @@ use crate::{
     ring::{Wake, count, submit},
 };
 
-/// Records where the current thread has entered the kernel, if the last such record of this processor is
-/// long enough ago.
+/// Records where the current thread has entered the kernel, if
+/// this processor's last record of an entry is long enough ago.
 #[inline(always)]
 pub fn record(tgid: u32, tid: u32, cpu: u32, now: u64) {
     let Some(last) = KERNEL_RECORDED.get_ptr_mut(0) else {

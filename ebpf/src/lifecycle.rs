@@ -35,7 +35,7 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
     let has_id = maps::namespace() == 0 || other_tgid != 0;
     if other_tgid != tgid && has_id {
         if target::is_own(tgid) {
-            // Before it runs, so that no sample of it is taken.
+            // Before the process runs, to prevent samples.
             let _ = SPARED.insert(other_tgid, spared::OWN, 0);
         } else if maps::mode() == mode::PROCESSES
             && target::is_listed(tgid)
@@ -48,7 +48,7 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `sched_process_exec(task, old_pid, bprm)`: runs in the thread that goes on, which is now the leader.
+/// `sched_process_exec(task, old_pid, bprm)`: runs in the thread that goes on, now the leader.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(ctx: RawTracePointContext) -> i32 {
     record(&ctx, lifecycle::EXEC, ids::current(), NOBODY, 0);
@@ -98,8 +98,8 @@ fn record(ctx: &RawTracePointContext, event: u32, Ids { tgid, tid }: Ids, other:
     };
     // SAFETY: the destination is a local of the size given.
     unsafe { bpf_get_current_comm((&raw mut record.comm).cast(), 16) };
-    // Births and deaths may come in storms, and nobody waits for them but who follows the heap: a
-    // child inherits blocks.
+    // Births and deaths may come in storms, and only a reader that
+    // follows the heap waits for the records: a child inherits blocks.
     let is_child = event == lifecycle::FORK && other.tgid != tgid;
     let is_awaited = event == lifecycle::EXEC || (is_child && maps::heap() != 0);
     let wake = if is_awaited { Wake::Now } else { Wake::NextTurn };

@@ -1,8 +1,9 @@
-//! Messages of the programs, with the feature `ebpf-log`; without it none of this is compiled.
+//! Messages of the programs, with the feature `ebpf-log`;
+//! without the feature, no message is compiled.
 //!
-//! Not here: anything that a trace needs. The messages pass through a ring of their own (aya-log).
+//! A trace needs no message. The messages pass through a separate ring (aya-log).
 
-/// Logs a message for those who change the programs: the program's context, then as `format!`.
+/// Logs a message for developers of the programs: the program's context, then as `format!`.
 macro_rules! log {
     ($ctx:expr, $($message:tt)*) => {
         #[cfg(feature = "ebpf-log")]

@@ -1,10 +1,9 @@
 //! The eBPF programs of locality-bpf: `sample`, `touch`, `meter`, three `lifecycle` programs, and
 //! three `heap` ones.
 //!
-//! One file per program; `ring` is the only one that writes the ring buffers and it counts every
-//! fate of an event; `task` is the only one that reads kernel structures. Not here: any decision
-//! that the host could test (`locality_common::rules`). Limits: x86-64, Linux 5.15 or
-//! newer with BTF.
+//! One file per program; only `ring` writes the ring buffers, and counts every fate
+//! of an event; only `task` reads kernel structures. Decisions that the host can test
+//! are in `locality_common::rules`. Limits: x86-64, Linux 5.15 or newer with BTF.
 #![no_std]
 #![no_main]
 // For the compare-and-swap in `touch`, the additions in `ring`, and to hide values from the
@@ -28,13 +27,13 @@ mod target;
 mod task;
 mod touch;
 
-/// The kernel refuses GPL-only helpers to anything else.
+/// The kernel refuses GPL-only helpers without a GPL-compatible licence.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "license")]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier rejects an object in which a panic is reachable, so this is never run.
+    // The verifier rejects an object with a reachable panic: the loop is never run.
     loop {}
 }

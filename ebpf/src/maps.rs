@@ -48,12 +48,12 @@ pub static WATCHED: HashMap<u32, WatchedWords> = HashMap::with_max_entries(16384
 #[map]
 pub static METERS: HashMap<u32, Meter> = HashMap::with_max_entries(65536, 0);
 
-/// Where a thread's counters of loads and stores lie in `ACCESS_EVENTS`, by thread id. Empty where
-/// the machine has no such counters, as what is below. User space sets the size of both.
+/// Where a thread's counters of loads and stores lie in `ACCESS_EVENTS`, by thread id. Empty
+/// on a machine without the counters, as the next map. User space sets the size of both.
 #[map]
 pub static COUNTED: HashMap<u32, u32> = HashMap::with_max_entries(1, 0);
 
-/// The counters: at each place the loads of a thread and after them its stores.
+/// The counters: at each place the loads of a thread, followed by the thread's stores.
 #[map]
 pub static ACCESS_EVENTS: PerfEventArray<u64> = PerfEventArray::new(0);
 
@@ -65,7 +65,8 @@ pub static HEARTBEAT: Array<u64> = Array::with_max_entries(1, 0);
 #[map]
 pub static KERNEL_RECORDED: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
 
-/// Where a record is put together: one entry per CPU (a per-CPU map's value may not exceed 32 KiB).
+/// Room in which a record is put together: one entry per
+/// CPU (a per-CPU map's value may not exceed 32 KiB).
 #[repr(C, align(8))]
 pub struct Scratch {
     pub bytes: [u8; RECORD_BYTES_MAX],
@@ -74,12 +75,12 @@ pub struct Scratch {
 #[map]
 pub static SCRATCH: Array<Scratch> = Array::with_max_entries(1, 0);
 
-/// The allocation probes' own ring, so that a busy allocator costs no samples. User space sets its
-/// size, here and below.
+/// The allocation probes' separate ring: a busy allocator costs no
+/// samples. User space sets the size of this map and the maps below.
 #[map]
 pub static HEAP_RING: RingBuf = RingBuf::with_byte_size(4096, 0);
 
-/// User space replaces it word by word, and any mixture of old and new words is valid.
+/// User space replaces the settings word by word, and every mixture of old and new words is valid.
 #[map]
 pub static HEAP_SETTINGS: Array<HeapSettings> = Array::with_max_entries(1, 0);
 
@@ -119,7 +120,7 @@ static OWN_TGID: u32 = 0;
 #[unsafe(no_mangle)]
 static NAMESPACE: u32 = 0;
 
-/// Whole stack pages to copy after the first partial one.
+/// Whole stack pages to copy after the first partial page.
 #[unsafe(no_mangle)]
 static STACK_PAGES: u32 = 8;
 

@@ -1,10 +1,10 @@
-//! `meter`: runs a few times after a stop, each time that the thread has used a little more CPU
-//! time, and records how far it has come: its registers and a few words of its memory. User space
-//! tells from that how fast it makes accesses.
+//! `meter`: runs a few times after a stop, each time that the thread has used a
+//! little more CPU time, and records the thread's progress: registers and a few
+//! words of memory. User space computes the rate of accesses from the records.
 //!
-//! The events are task clocks of that thread alone, so they count CPU time and follow the thread
-//! from CPU to CPU; there are two of different periods, because equal intervals would fall into
-//! step with a loop. A non-zero return lets the event's limit count, so that it ends by itself.
+//! The events are task clocks of the thread alone, count CPU time and follow the thread from CPU to
+//! CPU; two events have different periods, because equal intervals would fall into step with a
+//! loop. A non-zero return lets the event's limit count, and the event ends without a further call.
 
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
@@ -55,14 +55,15 @@ struct Room {
 
 #[inline(always)]
 fn record(scratch: *mut Scratch, Ids { tgid, tid }: Ids, cpu: u32, now: u64) {
-    // SAFETY: the entry may be replaced while it is read; then the reading belongs to a sample that is over.
+    // SAFETY: the entry may be replaced during the read; then the reading belongs to a past sample.
     let Some(meter) = (unsafe { METERS.get(tid) }) else {
         count(counter::FILTERED_STALE_METER);
         return;
     };
     let room = scratch.cast::<Room>();
-    // SAFETY: `scratch` is this CPU's map value, larger than `Room`; the helpers check their sources.
-    // The saved registers of a thread that was interrupted in user mode are those of the interrupt.
+    // SAFETY: `scratch` is this CPU's map value, larger than `Room`;
+    // the helpers check their sources. The saved registers of a thread
+    // interrupted in user mode are the registers at the interrupt.
     unsafe {
         let saved = &raw mut (*room).saved;
         let kept = bpf_task_pt_regs(bpf_get_current_task_btf());

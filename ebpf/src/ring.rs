@@ -19,9 +19,9 @@ pub fn count(index: u32) {
     }
 }
 
-/// Whether the reader is woken for a record. Waking costs the interrupted thread several
-/// microseconds (an interrupt to itself, and in a virtual machine an exit), so it is done only
-/// where the reader cannot wait for its next turn.
+/// Whether the reader is woken for a record. Waking costs the interrupted thread
+/// several microseconds (an interrupt to itself, and in a virtual machine an
+/// exit), and is done only if the reader cannot wait for the next turn.
 #[derive(Clone, Copy)]
 pub enum Wake {
     Now,
@@ -57,7 +57,8 @@ fn output(data: *mut c_void, bytes: u64, wake: Wake) {
     count(if failed == 0 { counter::SUBMITTED } else { counter::LOST_RING_FULL });
 }
 
-/// Adds one to a counter of this CPU, from a program that another task's run of it may interrupt.
+/// Adds one to a counter of this CPU, from a program that
+/// may be interrupted by another task's run of the program.
 #[inline(always)]
 pub fn count_shared(index: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(index) {
@@ -66,7 +67,7 @@ pub fn count_shared(index: u32) {
     }
 }
 
-/// Sends what happened to a block. Its reader is never woken.
+/// Sends an event of a block. The reader is never woken.
 #[inline(always)]
 pub fn submit_heap(record: &HeapRecord) {
     let data = core::ptr::from_ref(record).cast_mut().cast();
@@ -82,8 +83,8 @@ pub fn submit_heap(record: &HeapRecord) {
     count_shared(if failed == 0 { counter::HEAP_RECORDED } else { counter::HEAP_LOST });
 }
 
-/// Room of `BYTES` bytes in the ring for a site's record; null where there is none. What is written
-/// into it is sent by [`submit_site`], which the verifier insists on.
+/// Room of `BYTES` bytes in the ring for a site's record; null without room.
+/// [`submit_site`] sends the written record, a call that the verifier insists on.
 #[inline(always)]
 pub fn room_for_site<const BYTES: u64>() -> *mut u8 {
     // SAFETY: a helper call on a live map.

@@ -1,9 +1,9 @@
-//! `sample`: runs on each tick of a CPU's clock event, or at each access that the hardware samples.
-//! Records where a target's thread is in user mode, and stops the thread right there when the
-//! freezer holds it.
+//! `sample`: runs on each tick of a CPU's clock event, or at each access
+//! that the hardware samples. Records the place of a target's thread in
+//! user mode, and stops the thread at the place if seized by the freezer.
 //!
-//! A hardware sample's instruction pointer is that of the sampled instruction; the thread has gone
-//! on since, and stands, as all its other registers say, where the interrupt came.
+//! A hardware sample's instruction pointer points to the sampled instruction; the
+//! thread has gone on since, and all other registers show the place of the interrupt.
 
 use aya_ebpf::{
     bindings::{bpf_perf_event_data, pt_regs},
@@ -93,7 +93,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
         ((*record).address, (*record).accessed_by) = ((*data).addr, 0);
         if (*record).address != 0 {
             (*record).accessed_by = (*record).regs.rip;
-            // What the kernel saved when the interrupt came from user mode.
+            // Registers that the kernel saved for an interrupt from user mode.
             let saved = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const pt_regs;
             // Instruction pointer, code segment and flags follow each other in both.
             let to = &raw mut (*record).regs.rip;
@@ -109,8 +109,8 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
         let (signal, reason) = stop(record, tid, now);
         (*record).signal = signal;
         (*record).no_stop = reason;
-        // A stop wakes the reader itself; without one, the watch is armed as soon as the record is
-        // read, if there is a reader at all.
+        // A stop wakes the reader; without a stop, the watch is
+        // armed as soon as the record is read, if a reader exists.
         let wake = match reason {
             no_stop::STOPPED | no_stop::NO_HEARTBEAT => Wake::NextTurn,
             _ => Wake::Now,
@@ -122,7 +122,7 @@ fn record(data: *mut bpf_perf_event_data, scratch: *mut Scratch, tgid: u32, tid:
 /// Stops the thread before its next instruction, if the freezer holds it; returns the signal or why not.
 #[inline(always)]
 fn stop(record: *const SampleRecord, tid: u32, now: u64) -> (u32, u32) {
-    // First, so that no record wakes an absent reader.
+    // First, to prevent a record from waking an absent reader.
     let heartbeat = HEARTBEAT.get(0).copied().unwrap_or(0);
     if now.saturating_sub(heartbeat) > HEARTBEAT_MAX_AGE_NS {
         return (0, no_stop::NO_HEARTBEAT);

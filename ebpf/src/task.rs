@@ -42,11 +42,11 @@ impl Task {
         (read(self.0 + u64::from(offset!(task_tgid))), read(self.0 + u64::from(offset!(task_pid))))
     }
 
-    /// Process and thread id in the pid namespace with this inode number, which is not the initial one;
-    /// zeroes for a thread that has none there.
+    /// Process and thread id in the pid namespace with inode number `namespace`,
+    /// not the initial namespace; zeroes for a thread without ids in the namespace.
     ///
-    /// A `struct pid` has one number for each namespace from the initial one to its own. All
-    /// threads of a process are in the same pid namespace, so the levels of both are equal.
+    /// A `struct pid` has one number for each namespace from the initial to the innermost.
+    /// All threads of a process are in one pid namespace: the levels of both are equal.
     #[inline(always)]
     pub fn ids_in(self, namespace: u32) -> (u32, u32) {
         let pid: u64 = read(self.0 + u64::from(offset!(task_thread_pid)));
@@ -84,8 +84,8 @@ impl Task {
         voluntary.wrapping_add(involuntary)
     }
 
-    /// CPU time in ns, up to the last scheduler tick, and that of the threads of its process that
-    /// ended before it.
+    /// CPU time in ns, up to the last scheduler tick, and
+    /// of the process's threads that ended earlier.
     #[inline(always)]
     pub fn cpu_ns(self) -> u64 {
         let signal: u64 = read(self.0 + u64::from(offset!(task_signal)));

@@ -1,8 +1,9 @@
-//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is the use, the
-//! next of any thread is the reuse; after a near one, the next ones of that thread are recorded too.
-//! A word that another process maps too has an entry there that leads to the one of the use.
-//! The kernel's own are passed over where that is asked for. A non-zero return lets the event's
-//! limit (`PERF_EVENT_IOC_REFRESH`) count the trap, so that the event disarms itself in the kernel.
+//! `touch`: runs on each trap of a watchpoint. The first trap of the sampled thread is
+//! the use, the next of any thread is the reuse; after a near reuse, the sampled thread's
+//! next touches are recorded too. A word mapped by another process too has an entry for
+//! the process that leads to the entry of the use. Touches by the kernel are passed over
+//! if requested. A non-zero return lets the event's limit (`PERF_EVENT_IOC_REFRESH`)
+//! count the trap, and the event disarms itself in the kernel.
 
 use core::arch::asm;
 
@@ -33,8 +34,8 @@ const COUNT_TRAP: u32 = 1;
 /// Leave the event armed as if nothing had happened.
 const IGNORE_TRAP: u32 = 0;
 
-/// Without aya's `#[perf_event]`: that returns 0 whatever the function says, so that no trap would
-/// ever count.
+/// Without aya's `#[perf_event]`: the macro returns 0 for
+/// every result of the function, and no trap would ever count.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "perf_event")]
 pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
@@ -95,8 +96,8 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         TouchMeaning::UseAgain if is_use_again(used, touched) => (phase::NEAR, role::USE_AGAIN),
         TouchMeaning::UseAgain | TouchMeaning::Again => (phase::DONE, role::AGAIN),
         TouchMeaning::Before(next) => {
-            // Only the owner's touches get here, so nobody else changes the phase meanwhile.
-            // SAFETY: the lookup returned a live map value.
+            // Only the owner's touches get to this point, hence no other thread changes
+            // the phase meanwhile. SAFETY: the lookup returned a live map value.
             unsafe { (&raw mut (*state).phase).write_volatile(next) };
             count(counter::FILTERED_EARLY_TOUCH);
             return COUNT_TRAP;
@@ -119,7 +120,7 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
     };
     // SAFETY: the lookup returned a live map value, and the field is an aligned `u64`.
     if !is_passed && unsafe { compare_and_swap(&raw mut (*state).phase, seen, next) } != seen {
-        // Another thread touched at the same moment and was first; ours is the later one.
+        // Another thread's simultaneous touch was first; ours is later.
         count(counter::FILTERED_LATE_TOUCH);
         return COUNT_TRAP;
     }

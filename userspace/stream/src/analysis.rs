@@ -3,7 +3,8 @@
 use crate::code::Code;
 use crate::event::Event;
 
-/// The arena has no room left: the analysis stopped at an event, and what it counted up to there stands.
+/// The arena has no room left: the analysis stopped at an
+/// event, and the counts up to the event stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("out of memory reserved for the analysis")]
 pub struct ArenaFull;

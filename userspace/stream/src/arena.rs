@@ -1,9 +1,9 @@
-//! Memory for an analysis's state: one range, addressed by offsets, so that a parent process can
-//! map the range elsewhere and finish a killed process's work.
+//! Memory for an analysis's state: one range, addressed by offsets. A parent
+//! process can map the range at another address and finish a killed process's work.
 //!
-//! Nothing moves and nothing is freed for reuse: a table beyond its room takes a larger one and
-//! releases the old. Unwritten memory costs nothing if the source maps it lazily, so room may be
-//! taken generously.
+//! Values never move, and room is not freed for reuse: a table that outgrows
+//! a room takes a larger room and releases the old. Unwritten memory is free
+//! of cost if the source maps lazily; room may be taken generously.
 //!
 //! Limits: offsets fit 64 bits, but tables that store references in 32 bits reach 64 GiB
 //! ([`Arena::base`] on).
@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Values that any bytes are: no padding, no pointers, no invalid bit patterns.
+/// Values valid for arbitrary bytes: no padding, no pointers, no invalid bit patterns.
 ///
 /// # Safety
 /// The type must have no padding, and every bit pattern must be valid. Zero must be a sensible first value.
@@ -32,7 +32,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 /// Bytes from the base of an arena.
 pub type Offset = u64;
 
-/// Bytes per unit of allocation: a page, so that released room can go back to the system.
+/// Bytes per unit of allocation: a page, because released pages can go back to the system.
 const PAGE: usize = 4096;
 /// Alignment of small allocations.
 const LINE: usize = 64;
@@ -59,8 +59,8 @@ pub unsafe trait Arena {
         self.len() == 0
     }
 
-    /// Takes `bytes` zeroed bytes; aligned to a page when they are at least one, else to a cache
-    /// line. `None` when the arena is used up. May be called by several threads.
+    /// Takes `bytes` zeroed bytes; aligned to a page if at least a page, else to a
+    /// cache line. `None` when the arena is used up. May be called by several threads.
     fn allocate(&self, bytes: usize) -> Option<Offset> {
         let align = if bytes >= PAGE { PAGE } else { LINE };
         let taken = self.taken();
@@ -79,7 +79,7 @@ pub unsafe trait Arena {
     }
 }
 
-/// `count` values of `T` in an arena. Plain data, so that tables can refer to tables.
+/// `count` values of `T` in an arena. Plain data: tables can refer to tables.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Span<T> {
@@ -106,10 +106,9 @@ impl<T> Default for Span<T> {
 /// Bytes of an arena: offset of the first, and how many.
 pub type Range = (Offset, u64);
 
-/// Whether tables of a state that comes out of another process' hands lie in room that was taken,
-/// and none in another's.
+/// Whether tables of a state from another process lie in taken room, without overlap.
 ///
-/// Without this, writes to one table may change checked data of another.
+/// Without the check, writes to one table may change checked data of another.
 pub fn are_apart<A: Arena + ?Sized>(arena: &A, mut ranges: Vec<Range>) -> bool {
     let end = |(start, bytes): Range| start.checked_add(bytes);
     let taken = arena.taken().load(Ordering::Relaxed).min(arena.len()) as u64;
@@ -183,14 +182,14 @@ pub struct Heap {
     released: AtomicUsize,
 }
 
-// SAFETY: the memory is owned; who may write what is the rule of the tables, as for any arena.
+// SAFETY: the memory is owned; the right to write is the rule of the tables, as for every arena.
 unsafe impl Send for Heap {}
 // SAFETY: as above; `taken` is atomic.
 unsafe impl Sync for Heap {}
 
 impl Heap {
-    /// An arena of `bytes` bytes. The system gives pages when they are touched; it may refuse far
-    /// more than it has.
+    /// An arena of `bytes` bytes. The system gives pages on touch;
+    /// a request far above the system's memory may be refused.
     pub fn new(bytes: usize) -> Option<Heap> {
         // Not aligned by the allocator, which would write zeros to the whole range.
         let layout = Layout::from_size_align(bytes.checked_add(PAGE)?, 16).ok()?;

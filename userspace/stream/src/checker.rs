@@ -1,10 +1,10 @@
-//! The invariants of a stream, as an analysis: what every source must keep, and what QEMU or a
-//! plugin may break.
+//! The invariants of a stream, as an analysis: rules that every
+//! source must obey, and that QEMU or a plugin may break.
 //!
-//! Checked where the stream has what it takes: accesses against the block they belong to only in a
-//! stream with block events, instructions only where the code tables have them. A signal handler, a
-//! `longjmp` or a switch of stacks may break continuity without fault of the source; such findings
-//! are counted under [`Rule::BlockDoesNotFollow`] alone.
+//! Checked as far as the stream permits: accesses against the accesses' block only in a
+//! stream with block events, instructions only if present in the code tables. A signal
+//! handler, a `longjmp` or a switch of stacks may break continuity without fault of the
+//! source; such findings are counted under [`Rule::BlockDoesNotFollow`] alone.
 
 use std::collections::HashMap;
 
@@ -26,9 +26,9 @@ pub enum Rule {
     UnknownCode,
     /// An access by an instruction that is not in the block begun last.
     NotInBlock,
-    /// A load by an instruction that does not load, or a store by one that does not store.
+    /// A load by an instruction without a load, or a store by an instruction without a store.
     WrongDirection,
-    /// A call or return that is not marked as one, or the reverse.
+    /// A call or return without the mark, or the reverse.
     WrongFlow,
     /// A block begins at another place than its predecessor's target.
     BlockDoesNotFollow,

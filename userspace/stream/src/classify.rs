@@ -1,9 +1,8 @@
 //! Facts from an instruction's bytes: class, type of data, registers, flow.
 //!
-//! Decoding is iced-x86's. Sources of error: the type of data is the instruction's view of it.
-//! `movups` of integers counts as floating point, a copy by `mov` of a `double` as an integer,
-//! since that is how the processor moves them. x87 and MMX registers are one register here, as are
-//! all flags.
+//! Decoding is iced-x86's. Sources of error: the type of data is the instruction's view. `movups`
+//! of integers counts as floating point, a copy by `mov` of a `double` as an integer, as moved by
+//! the processor. x87 and MMX registers are one register in this module, as are all flags.
 
 use iced_x86::{
     CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, InstructionInfo,
@@ -130,7 +129,7 @@ pub struct Instruction {
     pub length: u8,
     /// Its class.
     pub class: Class,
-    /// Type of its memory operand, implicit ones included.
+    /// Type of the memory operand, implicit operands included.
     pub data: DataType,
     /// Where control goes.
     pub flow: Flow,

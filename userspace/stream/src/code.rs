@@ -1,9 +1,9 @@
 //! The program's code as it was translated: each static instruction and each block once.
 //!
-//! Records are plain and carry the bytes, so that they can lie in shared memory and everything else
-//! be derived later ([`crate::Instruction::classify`]). Code that is translated again gets new
-//! blocks; whether its instructions get new records is up to the source. Self-modified code gets
-//! new records: an address may thus occur more than once.
+//! Records are plain and carry the bytes: a record can lie in shared memory, and
+//! further facts are derived later ([`crate::Instruction::classify`]). Code translated
+//! again gets new blocks; new records for the instructions are up to the source.
+//! Self-modified code gets new records: an address may thus occur more than once.
 
 use crate::arena::Plain;
 use crate::classify::Instruction;
@@ -14,7 +14,7 @@ use crate::classify::Instruction;
 pub struct InstructionRecord {
     /// Address in the traced program.
     pub address: u64,
-    /// Its bytes; those beyond `length` are 0.
+    /// The instruction's bytes; bytes beyond `length` are 0.
     pub bytes: [u8; 15],
     /// Number of bytes, 1 to 15; 0 in a record that was not completed.
     pub length: u8,
@@ -70,7 +70,7 @@ impl<'a> Code<'a> {
         self.instructions.get(index as usize)
     }
 
-    /// The records of a block; empty where the tables do not have it whole.
+    /// The records of a block; empty unless the tables have the whole block.
     pub fn block(&self, index: u32) -> &'a [InstructionRecord] {
         self.blocks
             .get(index as usize)

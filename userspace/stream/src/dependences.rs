@@ -74,7 +74,7 @@ impl Locations {
         Locations(1 << (VECTORS + u32::from(number & 31)))
     }
 
-    /// The location of a register or part of one; none for those of segments and the system.
+    /// The location of a register or part of a register; none for segment and system registers.
     pub fn of(register: Register) -> Locations {
         let full = register.full_register();
         let number = full.number() as u8;
@@ -109,7 +109,7 @@ impl Locations {
         Locations(self.0 & other.0)
     }
 
-    /// Whether all locations of the other set are in this one.
+    /// Whether this set contains all locations of `other`.
     pub fn has(self, other: Locations) -> bool {
         self.0 & other.0 == other.0
     }
@@ -186,8 +186,8 @@ pub enum Top {
 }
 
 impl Top {
-    /// The top of an instruction's registers, after `top` before it; changes it to the value after
-    /// the instruction.
+    /// The top of an instruction's registers, for `top` before
+    /// the instruction; changes `top` to the value after.
     pub fn step(self, top: &mut u8) -> u8 {
         if self == Top::Resets {
             *top = 0;
@@ -221,7 +221,7 @@ pub struct Step {
 /// A memory operand, also an implicit one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct MemoryOperand {
-    /// Locations that form its address.
+    /// Locations that form the operand's address.
     pub address: Locations,
     /// Whether it is read.
     pub is_loaded: bool,
@@ -237,8 +237,8 @@ const OPERANDS: usize = 2;
 pub struct Dependences {
     /// Locations read as data, by what a processor waits for.
     pub data: Locations,
-    /// Those of `data` which the result does not depend on but for upper elements that stay: a
-    /// scalar conversion or root to a vector register. Values alone do not wait for these.
+    /// Locations of `data` on which the result depends only for unchanged upper elements: a scalar
+    /// conversion or root to a vector register. Values alone do not wait for these locations.
     pub kept: Locations,
     /// Memory operands; further ones are joined with the last.
     pub memory: [MemoryOperand; OPERANDS],
@@ -253,14 +253,14 @@ pub struct Dependences {
     pub top: Top,
     /// Its induction step.
     pub step: Option<Step>,
-    /// By how many bytes it moves the stack pointer beside what else it does: push, pop, call,
-    /// return, and steps of the pointer by a constant.
+    /// Bytes by which the instruction moves the stack pointer beside further
+    /// effects: push, pop, call, return, and steps of the pointer by a constant.
     pub stack: i64,
-    /// Whether it only moves one value, perhaps widened.
+    /// Whether the instruction only moves one value, perhaps widened.
     pub is_copy: bool,
-    /// Whether its result is constant for all operands: `xor eax, eax`.
+    /// Whether the result is constant for all operands: `xor eax, eax`.
     pub is_constant: bool,
-    /// Whether it only compares its operands: `cmp` and `test`.
+    /// Whether the instruction only compares operands: `cmp` and `test`.
     pub is_comparison: bool,
     /// Whether it makes the frame pointer the stack pointer: `leave`.
     pub leaves: bool,
@@ -315,7 +315,8 @@ impl Dependences {
         }
         let all_read = registers(info, |used| is_read(used.access()));
         found.is_constant = is_constant(&decoded);
-        // Without its explicit address, what is still read is data. `lea` computes with the address.
+        // Without the explicit address, the remaining reads
+        // are data. `lea` computes with the address.
         let mut bare = decoded;
         if decoded.mnemonic() != Mnemonic::Lea {
             bare.set_memory_base(Register::None);

@@ -1,5 +1,5 @@
-//! One event of the stream. 16 bytes, so that four fit a cache line and a buffer of them lives in
-//! the second-level cache.
+//! One event of the stream. 16 bytes: four fit a cache line,
+//! and a buffer of events lives in the second-level cache.
 //!
 //! The source fills `what` (everything but `value`) from a template made when the code was
 //! translated: a memory callback stores two words. There is no event per executed instruction: a

@@ -1,4 +1,4 @@
-//! The access stream: what a run looks like to an analysis, whichever source it came from.
+//! The access stream: the events of a run as seen by an analysis, independent of the source.
 //!
 //! * [`Event`]: 16 bytes; an access, a block begun, a system call, a thread's begin and end.
 //! * [`Code`]: the static facts, stored once: instruction bytes and blocks, as recorded when code was

@@ -1,4 +1,4 @@
-//! A growable array in an arena, which survives its writer's death.
+//! A growable array in an arena that survives the writer's death.
 //!
 //! Without pointers. A growing list moves, so references do not outlive an insertion.
 

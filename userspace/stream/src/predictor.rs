@@ -2,8 +2,9 @@
 //! branch decides (Seznec and Michaud, "A case for (partially) tagged geometric history length
 //! branch prediction", 2006).
 //!
-//! In a live trace it sees a few thousand instructions of every fifty million, and keeps what it
-//! learnt from one window to the next; in an exact run it sees all branches of a thread.
+//! In a live trace the predictor sees a few thousand instructions of
+//! every fifty million, and retains the learnt entries from one window to
+//! the next; in an exact run the predictor sees all branches of a thread.
 
 use std::collections::{HashMap, hash_map};
 
@@ -90,7 +91,8 @@ impl Predictor {
             None => simple.learn(taken),
         }
         if !foreseen {
-            // A longer history may tell more: it gets the first place that is not of use to another.
+            // A longer history may predict better: the history
+            // gets the first place not in use by another.
             for (slot, tag) in slots.iter().skip(longest.map_or(0, |table| table + 1)) {
                 let Some(entry) = self.entries.get_mut(*slot) else { break };
                 if !entry.was_right {

@@ -1,5 +1,5 @@
-//! Registers that a function may change: compilers that see a callee leave values in its unused
-//! registers, against the calling convention (gcc's `-fipa-ra`, on from `-O2`).
+//! Registers that a function may change: compilers that see a callee leave values in the
+//! callee's unused registers, against the calling convention (gcc's `-fipa-ra`, on from `-O2`).
 //!
 //! An opaque function changes all registers that the convention allows.
 
@@ -14,18 +14,18 @@ use crate::module::Module;
 const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 /// Deepest chain of calls that is looked at.
 const DEEPEST: usize = 4;
-/// Most instructions of one function that are looked at.
+/// Most instructions read of one function.
 const MOST: usize = 4000;
 
 /// Numbers of registers.
 pub(crate) type Registers = BTreeSet<u8>;
 
-/// What each of some functions may change, by entry address.
+/// Registers that each function may change, by entry address.
 pub(crate) fn of_targets(module: &Module, targets: impl Iterator<Item = u64>) -> HashMap<u64, Registers> {
     targets.map(|target| (target, changed(module, target, DEEPEST))).collect()
 }
 
-/// All that the convention allows.
+/// Every register that the convention allows.
 pub(crate) fn all() -> Registers {
     CHANGED.into()
 }

@@ -1,4 +1,4 @@
-//! The debug information of one module, read unit by unit when an address asks for it.
+//! The debug information of one module, read unit by unit on request of an address.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Debug {
     broken: bool,
 }
 
-/// A unit, and whether reading it came to its end.
+/// A unit, and whether the reading reached the end.
 pub(crate) struct UnitState {
     /// Offset of its header in `.debug_info`.
     pub(crate) start: usize,
@@ -101,7 +101,7 @@ impl Debug {
         Ok(unit)
     }
 
-    /// A unit by its index, read if it was not yet.
+    /// A unit by index, read at the first request.
     pub(crate) fn unit(&mut self, module: &Module, at: UnitAt) -> Option<Arc<UnitState>> {
         if let Some(unit) = self.read.get(&at) {
             return Some(unit.clone());
@@ -124,8 +124,8 @@ impl Debug {
         state.unit.functions.iter().find(holds).ok_or(none)
     }
 
-    /// The static variable around an address, with its unit, and the offset in it. Looks at all
-    /// units once.
+    /// The static variable around an address, with unit,
+    /// and offset in the variable. Looks at all units once.
     pub(crate) fn static_at(
         &mut self,
         module: &Module,
@@ -170,7 +170,7 @@ impl Debug {
         for (at, offset) in self.units.iter().enumerate() {
             let Ok(header) = dwarf.debug_info.header_from_offset(*offset) else { continue };
             let Ok(unit) = dwarf.unit(header) else { continue };
-            // What is broken ends the unit; what came before stays.
+            // A fault ends the unit; variables before the fault stay.
             let _broken = statics.add(unit.unit_ref(&dwarf), at);
         }
         statics

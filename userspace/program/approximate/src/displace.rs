@@ -4,9 +4,9 @@
 //! all ways at once, each with its chance: into functions that are called directly, and from a
 //! return to the caller on the sample's path.
 //!
-//! Sources of error: which way a branch goes is not known; those that stay in the innermost loop
-//! share [`ROUND_AGAIN`]. What happens in functions without debug information takes no line and no
-//! instruction.
+//! Sources of error: the direction of a branch is not known; branches
+//! that stay in the innermost loop share [`ROUND_AGAIN`]. Execution in
+//! functions without debug information takes no line and no instruction.
 
 use std::collections::BTreeMap;
 
@@ -53,21 +53,21 @@ impl Analyzer {
             }
             now = next;
         }
-        // What cannot be followed so far stays.
+        // The weight of paths that cannot be followed to the full distance stays.
         let weight = sample.weight - moved.iter().map(|sample| sample.weight).sum::<f64>();
         moved.push(Sample { frames: sample.frames.clone(), weight });
         moved
     }
 }
 
-/// The line of a path's innermost instruction; `None` where its code is not known.
+/// The line of a path's innermost instruction; `None` for unknown code.
 fn line(program: &mut Program, path: &Path) -> Option<Option<Line>> {
     let at = path.first().copied().flatten()?;
     let function = program.function(at.module, at.address).ok()?;
     function.lines.get(function.graph.instruction_at(at.address)?).copied()
 }
 
-/// Where a thread may stand one instruction later, with the chance of each.
+/// Places of a thread one instruction later, with the chance of each.
 fn after(program: &mut Program, path: &Path) -> Vec<(Path, f64)> {
     let Some(at) = path.first().copied().flatten() else { return Vec::new() };
     let Ok(function) = program.function(at.module, at.address) else { return Vec::new() };
@@ -110,7 +110,8 @@ fn returned(program: &mut Program, outside: &[Option<Frame>]) -> Option<Path> {
     Some(std::iter::once(Some(Frame { module: to.module, address })).chain(rest).collect())
 }
 
-/// The instructions of a function that may run right after one, with the chance of each.
+/// The instructions of a function that may run right after
+/// instruction `index`, with the chance of each.
 fn successors(function: &Analysed, index: usize) -> Vec<(usize, f64)> {
     let graph = &function.graph;
     let Some(block) = graph.block_of(index).and_then(|at| graph.blocks.get(at)) else { return Vec::new() };

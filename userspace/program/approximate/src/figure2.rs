@@ -133,7 +133,8 @@ fn loop_adjusted_y_on_line_3_is_66_where_the_paper_prints_60() {
     near(adjusted_at(2)["y"] + adjusted_at(3)["y"], 0.9515);
 }
 
-/// a is not read on line 4, so no weight can give .10 there, and the sum is .22 instead of .30.
+/// a is not read on line 4, hence no weight can give .10 on
+/// the line, and the sum is .22 instead of .30.
 #[test]
 fn loop_adjusted_a_on_line_4_is_none_where_the_paper_prints_10() {
     assert_eq!(adjusted_at(4).get("a"), None);

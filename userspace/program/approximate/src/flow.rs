@@ -27,7 +27,7 @@ const MOST_VISITS: u32 = 200;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
     pub(crate) address: Value,
-    /// False for one that only writes.
+    /// False for an access that only writes.
     pub(crate) reads: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Holder {
 pub(crate) struct Passed {
     /// Target of a direct call.
     pub(crate) target: Option<u64>,
-    /// Whether it is a jump, so that it leaves no frame.
+    /// Whether the call is a jump, without a frame.
     pub(crate) jumps: bool,
     /// Pointers in registers, by number.
     pub(crate) registers: HashMap<u8, Value>,
@@ -65,7 +65,7 @@ pub(crate) struct Flow {
     /// Former owner of a pointer: whether it pointed beyond the start, the address of the code, the
     /// owner.
     pub(crate) holders: HashMap<BaseAt, BTreeSet<(bool, u64, Holder)>>,
-    /// Pointers that were stored at a place. `None` stands for something unknown.
+    /// Pointers stored at a place. `None` stands for an unknown value.
     pub(crate) stored: HashMap<Where, BTreeSet<Option<BaseAt>>>,
     /// What the function returns.
     pub(crate) returned: Vec<Value>,
@@ -73,7 +73,8 @@ pub(crate) struct Flow {
     pub(crate) body: [Option<i64>; 2],
 }
 
-/// A register that is a variable over a range of code: its value is the variable's plus `offset`.
+/// A register that is a variable over a range of code: the
+/// register's value is the variable's plus `offset`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
     pub(crate) start: u64,
@@ -170,7 +171,7 @@ fn bindings(graph: &Graph, function: &Function, is_pointer: &dyn Fn(usize) -> bo
     bindings
 }
 
-/// Starts and sizes of the variables in the frame, where it is counted from the canonical frame address.
+/// Starts and sizes of the variables in the frame, if counted from the canonical frame address.
 fn extents(function: &Function, size: &dyn Fn(usize) -> Option<u64>) -> Vec<(i64, i64)> {
     let mut extents = Vec::new();
     if function.frame_base == crate::unit::FrameBase::Cfa {

@@ -1,8 +1,8 @@
 //! The control flow of one function: instructions, basic blocks, dominators, natural loops.
 //!
-//! A natural loop is a back edge's head with all that reaches the edge without passing the head;
-//! loops with one head are one loop (Aho, Sethi, Ullman 1986, §10.4). Dominators by Cooper, Harvey
-//! and Kennedy's iteration.
+//! A natural loop is a back edge's head with every block that reaches the edge
+//! without passing the head; loops with one head are one loop (Aho, Sethi,
+//! Ullman 1986, §10.4). Dominators by Cooper, Harvey and Kennedy's iteration.
 //!
 //! Sources of error: a jump through a table is taken to lead to all blocks without another
 //! predecessor; code that jumps into the middle of a loop has no natural loop.
@@ -32,7 +32,7 @@ pub(crate) struct Block {
     pub(crate) instructions: Range<usize>,
     pub(crate) successors: Vec<BlockAt>,
     pub(crate) predecessors: Vec<BlockAt>,
-    /// The innermost loop that it is in.
+    /// The innermost loop around the block.
     pub(crate) innermost: Option<LoopAt>,
 }
 

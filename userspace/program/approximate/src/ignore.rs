@@ -1,9 +1,9 @@
-//! `FILE:LINES`: source lines whose variables are left out of the attribution
-//! (`application-properties-2012` calls them ignore lines).
+//! `FILE:LINES`: source lines with variables left out of the
+//! attribution (`application-properties-2012` calls them ignore lines).
 
 use std::{fmt, str::FromStr};
 
-/// Lines of one file. Variables defined on them are ignored.
+/// Lines of one file. Variables defined on the lines are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IgnoreLines {
     file: String,
@@ -46,7 +46,8 @@ impl fmt::Display for IgnoreLines {
 }
 
 impl IgnoreLines {
-    /// Whether a place is among them. A file given without directories stands for any directory.
+    /// Whether a place is among the lines. A file given
+    /// without directories stands for any directory.
     pub fn contains(&self, file: &str, line: u32) -> bool {
         let ends = file.strip_suffix(self.file.as_str());
         ends.is_some_and(|before| before.is_empty() || before.ends_with('/'))

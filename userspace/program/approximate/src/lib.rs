@@ -17,11 +17,11 @@
 //! the written variable, and a sample in a function like `memcpy` to the caller's arguments. In a
 //! loop with all reads on all of its lines each weight is 0, and the raw assignment stays.
 //!
-//! Sources of error: a sample is divided equally among what is read at a place, whatever hits the
-//! cache; a heap block made by a function that is not on the sampled path bears the name of the
-//! pointer by which it is reached, which may be another one in each function; see `flow`, `names`,
-//! `graph` for those of the static analysis. Limits: x86-64 ELF; debug information of several units
-//! in one (LTO's references between units, type units) costs types.
+//! Sources of error: a sample is divided equally among the reads at a place, cache hits
+//! included; a heap block made by a function outside the sampled path bears the name of
+//! the pointer to the block, perhaps another name in each function; see `flow`,
+//! `names`, `graph` for the static analysis. Limits: x86-64 ELF; debug information of
+//! several units in one (LTO's references between units, type units) costs types.
 //!
 //! Not here: samples of events (`locality-bpf`), naming by addresses (`objects`).
 

@@ -1,11 +1,11 @@
-//! Functions of the C library that only read and write their arguments' targets: their code has no
-//! debug information, so a sample there belongs to the objects passed by the caller.
+//! Functions of the C library that only read and write their arguments' targets: their code has
+//! no debug information, and a sample in the code belongs to the objects passed by the caller.
 //!
 //! The C standard's names and glibc's own; calls that the compiler has renamed (`__memcpy_chk`) are
 //! the same functions.
 
-/// Registers of the arguments that are pointers: numbers in machine code, and whether memory is
-/// read through them.
+/// Registers of the pointer arguments: numbers in machine
+/// code, and whether memory is read through the pointer.
 pub(crate) struct Pointers {
     pub(crate) reads: &'static [u8],
     pub(crate) writes: &'static [u8],

@@ -1,7 +1,7 @@
 //! Line tables: the source line of an instruction.
 //!
-//! Rows without a line (0) continue the one before. Not here: inlined calls, for the line is that
-//! of the innermost.
+//! Rows without a line (0) continue the row before. Inlined
+//! calls are left out: the line is the innermost call's.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// A table that breaks off is used as far as it goes.
+    /// A table that breaks off is used up to the break.
     pub(crate) fn read<'a>(unit: &UnitRef<'a, Slice<'a>>) -> Self {
         let mut lines = Lines::default();
         let Some(program) = unit.line_program.clone() else { return lines };

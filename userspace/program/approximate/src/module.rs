@@ -1,9 +1,9 @@
 //! The needed parts of an ELF file: code bytes, places of its debug sections, symbol or variable of
 //! each slot of the global offset table, size of its thread-local block.
 //!
-//! Nothing here trusts the file: what lies out of bounds is absent. x86-64 little-endian only.
-//! Separate debug files are looked up by build id in the usual place. Limit: a file that is
-//! truncated in place while it is mapped ends us with SIGBUS.
+//! The file is not trusted: data out of bounds is absent. x86-64 little-endian
+//! only. Separate debug files are looked up by build id in the usual place.
+//! Limit: a file truncated in place while mapped ends us with SIGBUS.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,8 +37,9 @@ impl Mapped {
     }
 
     fn of(file: &File) -> io::Result<Self> {
-        // SAFETY: the mapping is private and read-only; writers that change the file under us make
-        // us read other bytes, which all readers here survive. Truncation is the limit named above.
+        // SAFETY: the mapping is private and read-only; writers that change
+        // the file under us make us read other bytes, and every reader in this
+        // crate survives arbitrary bytes. Truncation is the limit named above.
         unsafe { memmap2::Mmap::map(file) }.map(Mapped)
     }
 }
@@ -87,7 +88,7 @@ pub(crate) struct Symbol {
 /// One opened ELF file.
 pub(crate) struct Module {
     file: Mapped,
-    /// The separate file that holds the debug information, if it is not in `file`.
+    /// The separate file with the debug information, if not in `file`.
     debug: Option<Mapped>,
     sections: HashMap<SectionId, SectionBytes>,
     segments: Vec<Segment>,
@@ -96,7 +97,7 @@ pub(crate) struct Module {
     pub(crate) functions: Vec<Symbol>,
     /// Variables by address.
     pub(crate) variables: Vec<Symbol>,
-    /// Whether it is loaded at its stated address.
+    /// Whether the module is loaded at the stated address.
     pub(crate) fixed: bool,
     /// Bytes from the start of the thread-local block to the thread pointer.
     pub(crate) tls_bytes: u64,
@@ -190,7 +191,7 @@ impl Module {
             debug = Some(whole);
         }
         for list in [&mut functions, &mut variables] {
-            // Of several names for one place the one with a size.
+            // Of several names for one place, the name with a size.
             list.sort_by(|a, b| (a.address, b.size).cmp(&(b.address, a.size)));
             list.dedup_by_key(|symbol| symbol.address);
         }
@@ -338,7 +339,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The separate debug file of a build id, if it is the right one.
+/// The separate debug file of a build id, if the id matches.
 fn separate(build_id: &[u8]) -> Option<Mapped> {
     let hexadecimal = hexadecimal(build_id);
     let (first, rest) = hexadecimal.split_at_checked(2)?;

@@ -1,14 +1,15 @@
-//! From a pointer of a function to the variable that owns what it points at: alias classes within
-//! the function, and across calls along the sampled path.
+//! From a pointer of a function to the variable that owns the target: alias
+//! classes within the function, and across calls along the sampled path.
 //!
-//! Two pointers are aliases if they have one source: the same call's result (`y = x` after `x =
-//! malloc(…)`: both are x, the first variable), the same argument, the same memory. An argument is
-//! the value passed by the caller on the sampled path. Where paths meet, each possible source is
-//! named. A pointer from itself (`p = p->next`) adds nothing, so a list is named by its head.
+//! Two pointers are aliases if they have one source: one call's result (`y = x`
+//! after `x = malloc(…)`: both are x, the first variable), one argument, one place
+//! in memory. An argument is the value passed by the caller on the sampled path.
+//! Where paths meet, each possible source is named. A pointer from the pointer's
+//! own target (`p = p->next`) adds no source: a list is named by the head.
 //!
-//! Sources of error: a call that was made by a jump from the function that the caller called is
-//! known from its target, if that is direct; of a pointer that was stored and loaded again in one
-//! function the order is not known.
+//! Sources of error: a call made by a jump from the function that the
+//! caller called is known from the target of a direct jump; of a pointer
+//! stored and loaded again in one function the order is not known.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,14 +22,14 @@ use crate::transfer::ARGUMENTS;
 use crate::unit::Variable;
 use crate::value::{Base, BaseAt, Value, gcd};
 
-/// Most possible objects of one pointer; beyond that it is unknown.
+/// Most possible objects of one pointer; a pointer with more is unknown.
 const MOST: usize = 8;
 /// Most frames of a path, and of functions looked into.
 const MOST_FRAMES: usize = 512;
-/// Most steps of one resolution: callers, loads and meetings one in another.
+/// Most nested steps of one resolution: callers, loads and meetings.
 const DEEPEST: usize = 40;
 
-/// A function on a sample's path, or one called by such a function.
+/// A function on a sample's path, or called by a function on the path.
 #[derive(Clone)]
 pub(crate) struct PathFrame {
     pub(crate) function: Arc<Analysed>,
@@ -123,7 +124,7 @@ impl<'a> Resolver<'a> {
             || self.visiting.len() > DEEPEST
             || !self.visiting.insert((depth, base))
         {
-            // A pointer from itself adds nothing.
+            // A pointer from the pointer's own target adds no source.
             return BTreeSet::new();
         }
         let found = self.base_once(depth, base);
@@ -161,7 +162,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The value passed by the caller, if it can be followed there.
+    /// The value passed by the caller, if the caller's code can be followed.
     fn passed(
         &mut self,
         depth: usize,
@@ -212,8 +213,8 @@ impl<'a> Resolver<'a> {
         (!found.iter().any(own)).then_some(found)
     }
 
-    /// Result of a function of this program, if not its own object: a member of an argument, or a
-    /// static variable.
+    /// Result of a function of this program, unless an object of
+    /// the callee: a member of an argument, or a static variable.
     fn returned(&mut self, depth: usize, call: u64) -> Option<BTreeSet<Target>> {
         let caller = self.path.get(depth)?.function.clone();
         let target = caller.flow.calls.get(&call)?.target?;
@@ -275,7 +276,7 @@ impl<'a> Resolver<'a> {
         BTreeSet::from([Target { to: To::Named(Box::new(named)), offset: 0, modulus: 0 }])
     }
 
-    /// Name of the function that a call leads to, and its place as `file:line`.
+    /// Name of the called function, and the call's place as `file:line`.
     fn origin(&mut self, function: &Analysed, call: u64) -> Option<(String, String)> {
         let target = function.flow.calls.get(&call)?.target?;
         let callee = self.program.callee(function.module, target)?;
@@ -330,12 +331,12 @@ impl<'a> Resolver<'a> {
         Some(BTreeSet::from([Target { to: To::Named(Box::new(named)), offset: 0, modulus: 0 }]))
     }
 
-    /// The targets of all sources; `None` if one is unknown, or without another source than the one
-    /// being resolved.
+    /// The targets of all sources; `None` if a source is unknown,
+    /// or without another source than the source being resolved.
     fn all_of(&mut self, depth: usize, sources: &BTreeSet<Option<BaseAt>>) -> Option<BTreeSet<Target>> {
         let mut found = BTreeSet::new();
         for source in sources {
-            // Where exactly in an object a pointer stands is not known any more where ways have met.
+            // The exact position of a pointer in an object is unknown after ways have met.
             found.extend(self.base(depth, (*source)?));
         }
         let known = found.iter().all(|target| !matches!(target.to, To::Unknown(_)));
@@ -363,7 +364,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// What the pointer that is stored at a place points at, named after the place.
+    /// Target of the pointer stored at a place, named after the place.
     fn pointer_at(&mut self, depth: usize, place: Where) -> Option<Named> {
         let targets = self.base(depth, place.0);
         let mut named =
@@ -371,7 +372,7 @@ impl<'a> Resolver<'a> {
         named.next()
     }
 
-    /// The same for a target, a place with a pointer: its name.
+    /// [`Self::pointer_at`] for a target, a place with a pointer: the name.
     fn pointer_in(&mut self, target: &Target) -> Option<Named> {
         let owner = self.object(target).ok()?;
         let (whole, offset, modulus) = match &target.to {
@@ -405,7 +406,7 @@ impl<'a> Resolver<'a> {
             None if modulus == 0 && through_pointer => (format!("[+{offset}]"), None),
             None => return None,
         };
-        // A list or a tree is one object, named by its head.
+        // A list or a tree is one object, named by the head.
         if through_pointer
             && let (Some(owner_type), Some(of)) = (&owner.of, &of)
             && owner_type.is_same(of)

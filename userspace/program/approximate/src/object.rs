@@ -16,7 +16,7 @@ pub enum Kind {
     ThreadLocal,
     /// The variable in its function's frame.
     Stack,
-    /// What the pointer of that name points at: in most programs a heap block.
+    /// The target of the named pointer: in most programs a heap block.
     Pointee,
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Named {
     pub(crate) function: Option<Arc<str>>,
     /// Type of the object; for a pointer's target, type of one element.
     pub(crate) of: Option<TypeRef>,
-    /// Other names of the same pointer.
+    /// Further names of the pointer.
     pub(crate) aliases: BTreeSet<String>,
-    /// The function that returned it, and the place of the call.
+    /// The function that returned the pointer, and the place of the call.
     pub(crate) made_by: Option<(String, String)>,
 }
 

@@ -1,8 +1,8 @@
-//! Which variables are read at each place of a function or of a loop in it, and which places lie
-//! before another.
+//! Variables read at each place of a function or of a loop
+//! in the function, and the places before another.
 //!
-//! Spilled registers, temporaries and the compiler's constants have no name and are no reads; a
-//! place that has no others says why it has none.
+//! Spilled registers, temporaries and the compiler's constants have no
+//! name and are no reads; a place without further reads states the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,8 @@ pub enum Level {
 pub enum Accesses {
     /// Reads only, as in the paper: for events of loads.
     Reads,
-    /// Reads; at places with writes only, the writes: a sample there can belong to nothing else.
+    /// Reads; at places with writes only, the writes: a
+    /// sample at the place can belong only to the writes.
     #[default]
     ReadsElseWrites,
     /// Reads and writes: for events of both, as misses of write-allocating caches are.
@@ -172,8 +173,8 @@ pub(crate) fn line_of(function: &Analysed, place: Place) -> Option<Line> {
     }
 }
 
-/// Where the event of a sample at an instruction may have been, with probabilities. They may sum to
-/// less than one, where the function begins too late.
+/// Possible places of the event of a sample at an instruction, with
+/// probabilities. The sum is less than one if the function begins too late.
 pub(crate) fn before(
     function: &Analysed,
     index: usize,
@@ -186,9 +187,9 @@ pub(crate) fn before(
     }
 }
 
-/// Lines along all ways backwards, counted by changes of the line: the paper's second way of
-/// mapping skid to lines (§3.3.3). Counting by line numbers would take the head of a loop for what
-/// ran before its last line, never the other way round.
+/// Lines along all ways backwards, counted by changes of the line: the paper's second
+/// way of mapping skid to lines (§3.3.3). Counting by line numbers would take the
+/// head of a loop for the code run before the loop's last line, never the reverse.
 fn lines_before(function: &Analysed, index: usize, skid: &Gaussian) -> BTreeMap<Place, f64> {
     let Some(own) = function.lines.get(index).copied().flatten() else { return BTreeMap::new() };
     let probabilities = skid.probabilities();
@@ -250,7 +251,7 @@ fn instructions_before(function: &Analysed, index: usize, skid: &Gaussian) -> BT
     found
 }
 
-/// The instructions that may have run right before one, with the chance of each.
+/// The instructions that may have run right before instruction `index`, with the chance of each.
 fn predecessors(function: &Analysed, index: usize) -> Vec<(usize, f64)> {
     let graph = &function.graph;
     let Some(at) = graph.block_of(index) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! The opened modules and what has been found out about their functions. Everything is computed
-//! when it is asked for first.
+//! The opened modules and the known facts of the modules'
+//! functions. Each fact is computed at the first request.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,8 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Opens a file, or finds that it is open already. With a build id, another file at that path is refused.
+    /// Opens a file, or finds the file open already. With a
+    /// build id, another file at the path is refused.
     pub(crate) fn open(&mut self, path: &Path, build_id: Option<&str>) -> Result<ModuleId, Unreadable> {
         let id = |at: usize| ModuleId(u32::try_from(at).unwrap_or(u32::MAX));
         if let Some(at) = self.modules.iter().position(|loaded| loaded.path == path) {
@@ -146,7 +147,8 @@ impl Program {
         Some(StaticVariable { state, index, inside })
     }
 
-    /// Symbol of a variable at an address, for what has no debug information: name, and offset in it.
+    /// Symbol of a variable at an address, for data without
+    /// debug information: name, and offset in the variable.
     pub(crate) fn data_symbol(&mut self, module: ModuleId, address: u64) -> Option<String> {
         let loaded = self.loaded(module).ok()?;
         Module::covering(&loaded.file.variables, address).map(|symbol| symbol.name.clone())
@@ -160,7 +162,7 @@ impl Program {
         }
     }
 
-    /// Name of a call's target: a symbol of this module, or the target of its stub.
+    /// Name of a call's target: a symbol of this module, or the target of a stub.
     pub(crate) fn callee(&mut self, module: ModuleId, target: u64) -> Option<String> {
         let loaded = self.loaded(module).ok()?;
         if let Some(symbol) =
@@ -231,8 +233,8 @@ impl Analysed {
         TypeRef { state: self.state.clone(), at }
     }
 
-    /// The variable in the frame that covers an offset from the canonical frame address, and the
-    /// offset in it.
+    /// The variable in the frame that covers an offset from the
+    /// canonical frame address, and the offset in the variable.
     pub(crate) fn frame_variable(&self, offset: i64) -> Option<(usize, u64)> {
         let function = self.function()?;
         let mut found: Option<(usize, u64)> = None;
@@ -269,8 +271,8 @@ impl Analysed {
         }
     }
 
-    /// The call whose bytes hold the address, or that ends right before it: both habits of giving
-    /// return addresses.
+    /// The call with the address in its bytes, or with its end
+    /// at the address: both conventions for return addresses.
     pub(crate) fn call_at(&self, address: u64) -> Option<u64> {
         let is_call = |at: &usize| {
             let flow = self.graph.instructions.get(*at).map(iced_x86::Instruction::flow_control);
@@ -309,13 +311,13 @@ impl TypeRef {
         Some(self.state.start + plain)
     }
 
-    /// Path from a value of the type to what lies at the offset, and the type of that.
+    /// Path from a value of the type to the member at the offset, and the member's type.
     pub(crate) fn path(&self, offset: i64, modulus: u64) -> Option<(String, TypeRef)> {
         let (path, at) = self.state.unit.types.path(self.at, offset, modulus)?;
         Some((path, TypeRef { state: self.state.clone(), at }))
     }
 
-    /// The offset within one value, as far as known: a pointer may point at any of many.
+    /// The offset within one value, as far as known: a pointer may point at one of many values.
     pub(crate) fn within(&self, offset: i64, modulus: u64) -> (i64, u64) {
         match self.state.unit.types.size(self.at).and_then(|size| i64::try_from(size).ok()) {
             Some(size @ 1..) if modulus == 0 || modulus.is_multiple_of(size as u64) => {

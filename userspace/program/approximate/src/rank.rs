@@ -23,10 +23,10 @@ const MOST_LIBRARY_FRAMES: usize = 3;
 /// How to attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// Weigh down what is read all over a loop (eq. 1 to 5).
+    /// Weigh down variables read all over a loop (eq. 1 to 5).
     pub loop_compensation: bool,
-    /// How far samples land after their events (eq. 6 to 8), in places of the level; `None` where
-    /// addresses are exact.
+    /// How far samples land after their events (eq. 6 to 8),
+    /// in places of the level; `None` for exact addresses.
     pub skid: Option<Gaussian>,
     /// Source lines or instructions.
     pub level: Level,
@@ -37,7 +37,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// As in the paper, without skid: lines, loop compensation; reads, and writes where nothing is read.
+    /// As in the paper, without skid: lines, loop compensation;
+    /// reads, and writes at places without reads.
     fn default() -> Self {
         Options {
             loop_compensation: true,
@@ -62,11 +63,12 @@ pub struct Frame {
 /// One sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The call path, innermost first: functions that exist in the code, not inlined ones (frames
-    /// that repeat the address before them are taken for such and left out). `None` for a frame
-    /// whose module could not be opened.
+    /// The call path, innermost first: functions that exist in the code, without inlined
+    /// functions (frames that repeat the address of the frame before are taken for
+    /// inlined and left out). `None` for a frame of a module that could not be opened.
     pub frames: Vec<Option<Frame>>,
-    /// What it stands for: misses, accesses, nanoseconds. Samples of weight 0 or less, or NaN, are left out.
+    /// Misses, accesses or nanoseconds that the sample stands
+    /// for. Samples of weight 0 or less, or NaN, are left out.
     pub weight: f64,
 }
 
@@ -82,8 +84,8 @@ pub struct SourceLine {
 /// The share of one variable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariableShare {
-    /// As the source would say it: `cells`, `grid->cells`, `rows[]`. Where only the call is known,
-    /// `malloc at sim.c:88`.
+    /// In the source's notation: `cells`, `grid->cells`,
+    /// `rows[]`. With only the call known, `malloc at sim.c:88`.
     pub name: String,
     /// What the name stands for.
     pub kind: Kind,
@@ -91,9 +93,9 @@ pub struct VariableShare {
     pub declared: Option<SourceLine>,
     /// Its function; `None` for globals.
     pub function: Option<String>,
-    /// Type of the variable; of what is pointed at the type of one element.
+    /// Type of the variable; of a pointer's target the type of one element.
     pub type_name: Option<String>,
-    /// Other names of the same pointer.
+    /// Further names of the pointer.
     pub aliases: Vec<String>,
     /// The function that returned the pointer, and `file:line` of the call, if seen.
     pub made_by: Option<(String, String)>,
@@ -103,7 +105,7 @@ pub struct VariableShare {
     pub read_at: Vec<(SourceLine, f64)>,
 }
 
-/// The result. All shares and the unattributed ones sum to 1 if samples exist.
+/// The result. Shares and unattributed shares sum to 1 if samples exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attribution {
     /// Largest share first.
@@ -122,7 +124,8 @@ pub struct Analyzer {
     pub(crate) program: Program,
     reads: HashMap<ReadsKey, Rc<PlaceReads>>,
     weights: HashMap<ReadsKey, Rc<Option<BTreeMap<Read, f64>>>>,
-    /// What may have made a sample at an address, with the options of the call of `rank` that goes on.
+    /// Reads that may have made a sample at an address,
+    /// with the options of the running call of `rank`.
     values: HashMap<Frame, Result<Rc<Values>, Reason>>,
 }
 
@@ -147,9 +150,9 @@ impl Analyzer {
         Self::default()
     }
 
-    /// Opens the file of a module, or returns the id that it has already. Debug information of a
-    /// separate file is found by its build id. That there is none is no error here but a reason for
-    /// samples.
+    /// Opens the file of a module, or returns the id that it has already.
+    /// Debug information of a separate file is found by build id. Missing
+    /// debug information is no error of `open` but a reason for samples.
     ///
     /// # Errors
     /// No file that can be read, or no x86-64 ELF file.
@@ -157,7 +160,7 @@ impl Analyzer {
         self.program.open(path, None)
     }
 
-    /// The same for the file with this build id, in lower-case hexadecimal.
+    /// Opens the file with the given build id, in lower-case hexadecimal.
     ///
     /// # Errors
     /// As above, or a file with another build id.
@@ -259,7 +262,8 @@ impl Analyzer {
         Ok((self.path(function.clone(), frames), touched.collect()))
     }
 
-    /// What a sample in a function of the C library may have touched: what its caller passed.
+    /// Objects that a sample in a function of the C library
+    /// may have touched: the caller's arguments.
     fn in_library(
         &mut self,
         frames: &[Option<Frame>],
@@ -377,8 +381,8 @@ struct Part {
     part: f64,
 }
 
-/// Multiplies by the loop's weights and scales to the same sum: a sample is one event, whatever the
-/// loop. Where all weights are 0 the equations leave nobody, and the values stay.
+/// Multiplies by the loop's weights and scales to the same sum: a sample is one event,
+/// whatever the loop. With all weights 0 the equations leave no read, and the values stay.
 fn compensate(values: &mut Values, weights: &BTreeMap<Read, f64>) {
     let weigh = |read: &Read, value: f64| value * weights.get(read).copied().unwrap_or(1.0);
     let before: f64 = values.values().sum();
@@ -388,7 +392,7 @@ fn compensate(values: &mut Values, weights: &BTreeMap<Read, f64>) {
     }
 }
 
-/// Leaves out variables declared on ignored lines; the others share their parts.
+/// Leaves out variables declared on ignored lines; the remaining variables share the parts.
 fn without_ignored(parts: Vec<Part>, ignore: &[IgnoreLines]) -> Result<Vec<Part>, Reason> {
     let ignored = |part: &Part| match &part.object {
         Ok(Named { file: Some(file), line, .. }) => ignore.iter().any(|lines| lines.contains(file, *line)),

@@ -1,11 +1,11 @@
 //! How alike two rankings of variables are: Kendall's τ-b, the overlap of the first ten, and the
 //! table of both ranks.
 //!
-//! τ-b (Kendall 1945): (concordant − discordant) ÷ √((pairs − ties in a)(pairs − ties in b)).
-//! Variables of one side only have share 0 on the other, tied there.
+//! τ-b (Kendall 1945): (concordant − discordant) ÷ √((pairs − ties in a)(pairs − ties
+//! in b)). Variables of one side only have share 0 on the opposite side, tied there.
 //!
-//! Sources of error: τ weighs the tail like the head, so a long tail of noise lowers it; callers
-//! should cut it off.
+//! Sources of error: τ weighs the tail like the head; a long
+//! tail of noise lowers τ, and callers should cut the tail off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ pub fn kendall_tau_b(pairs: &[(f64, f64)]) -> Option<f64> {
 pub struct RankRow<K> {
     /// Whatever names the variable.
     pub key: K,
-    /// Its rank on the left, from 1, equal shares with the same rank; `None` if absent.
+    /// The key's rank on the left, from 1, equal shares with equal rank; `None` if absent.
     pub left_rank: Option<usize>,
     /// Its rank on the right.
     pub right_rank: Option<usize>,
@@ -47,7 +47,7 @@ pub struct RankRow<K> {
 /// Two rankings side by side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankComparison<K> {
-    /// All variables of either side, in the order of the left, then what only the right has.
+    /// All variables of either side, in the order of the left, then variables of the right alone.
     pub rows: Vec<RankRow<K>>,
     /// τ-b over all rows.
     pub tau_b: Option<f64>,

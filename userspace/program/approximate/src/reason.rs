@@ -1,5 +1,5 @@
-//! Why something could not be attributed. Reasons are values that a report prints; no guess takes
-//! their place.
+//! Why a sample could not be attributed. Reasons are values
+//! that a report prints; no guess replaces a reason.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum Unreadable {
 /// Why a share of the samples has no variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
-    /// The sample has no frame, or its innermost frame is in no module that could be opened.
+    /// The sample has no frame, or the innermost frame is in no module that could be opened.
     NoModule,
     /// The module has no debug information.
     NoDebugInfo,
@@ -35,7 +35,7 @@ pub enum Reason {
     BrokenDebugInfo,
     /// No debug information covers the code address (assembly, a library without it).
     NotCovered,
-    /// The bytes there are no instructions, or the address does not begin one.
+    /// The bytes at the address are no instructions, or the address does not begin an instruction.
     NotCode,
     /// The function is too large to be followed.
     TooLarge,
@@ -43,11 +43,11 @@ pub enum Reason {
     NoReads,
     /// Only unnamed places on the stack are read there: spilled registers, temporaries, alignment.
     StackTemporary,
-    /// The pointer comes from where it cannot be followed to a variable.
+    /// The pointer's source cannot be followed to a variable.
     UnknownPointer,
     /// Constants and tables of the compiler, or data that only another module names.
     UnnamedData,
-    /// All variables there are left out by `ignore`.
+    /// All variables of the place are left out by `ignore`.
     Ignored,
 }
 

@@ -1,9 +1,9 @@
 //! The type of the pointer by which an instruction accesses memory.
 //!
-//! For heap blocks that no record and no pointer names. The variable that holds the pointer is
-//! asked first, then the place where it was loaded from. Callers are not looked at, and accesses of
-//! one instruction must agree. Source of error: a program that keeps something else there than the
-//! pointer's type says.
+//! For heap blocks without a name by record or pointer. The variable with
+//! the pointer is asked first, then the pointer's source in memory. Callers
+//! are not examined, and accesses of one instruction must agree. Source of
+//! error: a program that stores data of another type than the pointer's.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub struct Element {
 }
 
 impl Element {
-    /// Of an instruction. Vectors of bits and of single precision tell nothing: compilers move
-    /// everything with these.
+    /// Of an instruction. Vectors of bits and of single precision
+    /// prove no type: compilers move all data with such instructions.
     fn of(instruction: &Instruction) -> Option<Self> {
         let whole = instruction.memory_size().info();
         let bytes = u64::try_from(whole.element_size()).ok()?;

@@ -1,4 +1,4 @@
-//! What the two questions cost, on this very program's code: nanoseconds per call.
+//! Cost of the two questions, on the code of the example itself: nanoseconds per call.
 //!
 //! Run with `cargo run --release -p locality-isa --example cost`.
 #![expect(clippy::print_stdout, reason = "a benchmark's result is what it prints")]
@@ -13,7 +13,7 @@ const ROUNDS: u32 = 200;
 const REACH_BYTES: usize = 128;
 
 fn main() -> std::io::Result<()> {
-    // Any real code will do, such as the middle of this program's file.
+    // Real code, from the middle of this program's file.
     let file = std::fs::read(std::env::current_exe()?)?;
     let middle = file.len() / 8;
     let offsets: Vec<usize> = (0..1000).map(|step| middle + step * 37).collect();

@@ -1,11 +1,10 @@
 //! Which instructions may end at an address. x86 code cannot be decoded backwards: several
-//! instructions of different lengths may end at one place, and only one of them is what the
-//! processor ran.
+//! instructions of different lengths may end at one place, and the processor ran only one.
 //!
-//! With a known boundary before it, decoding forward settles the question. Without one, every
-//! offset in front is tried as a start; since decoding from a wrong offset falls into step with the
-//! true one after a few instructions, the true last instruction is the one in which most of these
-//! attempts end. Data between instructions can mislead it.
+//! With a known boundary before it, decoding forward settles the question. Without a
+//! boundary, every offset in front is tried as a start. Decoding from a wrong offset
+//! falls into step with the true decoding after a few instructions: most attempts end
+//! in the true last instruction. Data between instructions can mislead the search.
 
 use iced_x86::{Decoder, Instruction};
 
@@ -38,8 +37,8 @@ pub(crate) fn endings<'a>(
         return vec![Ending { instruction, share: 1.0 }];
     }
     let mut found = Vec::new();
-    // By distance before `end`: the length of the last instruction on the path from there, 0 where
-    // it misses `end`.
+    // By distance before `end`: the length of the last instruction
+    // on the path to `end`, 0 for a path that misses `end`.
     let mut last = [0_usize; TRIED + 1];
     let mut votes = [0_u16; MAX_LENGTH + 1];
     for distance in 1..=TRIED {

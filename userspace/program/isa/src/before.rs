@@ -1,7 +1,7 @@
 //! Whether an instruction, known by the registers after it, can have touched given bytes.
 //!
-//! The registers before the instruction are those after it, without its own writes. Some of its
-//! writes can be undone: steps of string instructions and of the stack pointer.
+//! The registers before the instruction are the registers after, without the instruction's writes.
+//! A few kinds of writes can be undone: steps of string instructions and of the stack pointer.
 
 use iced_x86::{
     Code as Op, FlowControl, Instruction, InstructionInfo, Mnemonic, OpKind, Register, UsedMemory,
@@ -12,20 +12,21 @@ use crate::known::{Known, flag};
 use crate::memory::{AccessKind, accesses, is_repeated_string};
 use crate::trap::{Trap, Watched};
 
-/// A fast string operation recognises data breakpoints only between groups of elements (Intel SDM,
-/// volume 1, section 7.3.9.3), so that a trap may come some iterations late. The size of a group is
-/// left open there; a cache line is assumed, not measured, which is why such an answer is never
-/// [`crate::Certainty::Verified`].
+/// A fast string operation recognises data breakpoints only between groups of
+/// elements (Intel SDM, volume 1, section 7.3.9.3), and a trap may come a few
+/// iterations late. The manual leaves the size of a group open; a cache line is
+/// assumed, not measured, hence the answer is never [`crate::Certainty::Verified`].
 const STRING_DELAY_BYTES: u64 = 64;
-/// Upper bound for the areas whose size only CPUID tells.
+/// Upper bound for areas with a size known only to CPUID.
 const MAX_UNSIZED_BYTES: u64 = 16 * 1024;
 
 /// How well an instruction explains a trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// Its effective address covers watched bytes.
+    /// The effective address covers watched bytes.
     Covers(AccessKind),
-    /// Its effective address, or its extent, is not computable any more; it may cover them.
+    /// The effective address, or the extent, is not computable
+    /// any more; the access may cover watched bytes.
     Possible(AccessKind),
 }
 
@@ -83,7 +84,7 @@ fn continues_at(instruction: &Instruction, ip: u64) -> bool {
     }
 }
 
-/// True when the word on top of the stack is not what this `push` would have left there.
+/// True when the word on top of the stack differs from the word of this `push`.
 fn pushed_something_else(instruction: &Instruction, trap: &Trap<'_>) -> bool {
     let Some(top) = trap.top_of_stack else { return false };
     if instruction.code() != Op::Push_r64 || instruction.op0_register() == Register::RSP {
@@ -96,7 +97,7 @@ fn is_downward(trap: &Trap<'_>) -> bool {
     trap.registers.rflags & flag::DF != 0
 }
 
-/// What is known of the registers before the instruction.
+/// The known bits of the registers before the instruction.
 fn undo(instruction: &Instruction, info: &InstructionInfo, trap: &Trap<'_>) -> Known {
     let after = Known::all(&trap.registers);
     let mut before = after.clone();
@@ -129,7 +130,7 @@ fn undo(instruction: &Instruction, info: &InstructionInfo, trap: &Trap<'_>) -> K
 impl Watched {
     /// True when `bytes` bytes from `address` on share a byte with the watched ones.
     pub(crate) fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        // Distances wrap, so ranges at the ends of the address space compare like others.
+        // Distances wrap: ranges at the ends of the address space need no special case.
         address.wrapping_sub(self.address) < u64::from(self.bytes)
             || self.address.wrapping_sub(address) < bytes
     }

@@ -2,7 +2,7 @@
 
 use iced_x86::{self as x86, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction};
 
-/// Code bytes with the address of the first one.
+/// Code bytes with the address of the first byte.
 #[derive(Debug, Clone, Copy)]
 pub struct Code<'a> {
     /// Address of `bytes[0]` in the traced program.
@@ -49,10 +49,10 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Whether AMD processors take the instruction that `bytes` begin with for another than Intel's:
-/// they obey the operand-size prefix of a branch (the target has 16 bits), know no prefetch of a
-/// register, and exchange registers where a pause has REX.B. Compilers make none of these: where
-/// their branches have the prefix, they have REX.W too.
+/// Whether AMD processors take the instruction that `bytes` begin with for another than
+/// Intel's: they obey the operand-size prefix of a branch (the target has 16 bits),
+/// know no prefetch of a register, and exchange registers where a pause has REX.B.
+/// Compilers make no ambiguous instructions: branches with the prefix have REX.W too.
 pub fn is_ambiguous(bytes: &[u8], instruction: &Instruction) -> bool {
     match instruction.code() {
         x86::Code::Reservednop_rm16_r16_0F0D

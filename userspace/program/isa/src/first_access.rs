@@ -65,9 +65,9 @@ pub enum Unreachable {
     Masked,
     /// The number of bytes depends on CPUID (the xsave family, tiles).
     SizeUnknown,
-    /// No access within the instructions that are looked at.
+    /// No access within the examined instructions.
     TooLong,
-    /// An indirect branch through a register that is not known.
+    /// An indirect branch through an unknown register.
     IndirectBranch,
     /// An instruction that traps by design (breakpoint, `ud2`).
     Trap,
@@ -115,8 +115,8 @@ pub fn first_access(code: &Code<'_>, registers: &Registers) -> Result<KnownAcces
     walk(code, registers, |_, _| ())
 }
 
-/// As [`first_access`]; `visit` is shown the address of each instruction on the path and what is
-/// known before it.
+/// As [`first_access`]; `visit` receives the address of each
+/// instruction on the path and the known bits before the instruction.
 pub(crate) fn walk(
     code: &Code<'_>,
     registers: &Registers,
@@ -151,7 +151,7 @@ fn access_of(
     known: &Known,
     skipped: u32,
 ) -> Result<Option<KnownAccess>, Unreachable> {
-    // It writes the cache line at rax, which iced does not list.
+    // `clzero` writes the cache line at rax, an access missing in iced's list.
     if matches!(instruction.mnemonic(), Mnemonic::Clzero) {
         return Err(Unreachable::Other);
     }

@@ -18,7 +18,7 @@ pub(crate) mod flag {
     pub(crate) const OF: u64 = 1 << 11;
 }
 
-/// Some bits of a 64-bit value: `value` holds where `mask` is set.
+/// Known bits of a 64-bit value: `value` holds where `mask` is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Bits {
     pub(crate) value: u64,
@@ -75,7 +75,7 @@ impl Known {
         match register {
             Register::FS => self.fs_base,
             Register::GS => self.gs_base,
-            // The bases of the others are zero in 64-bit mode.
+            // Bases other than FS and GS are zero in 64-bit mode.
             Register::ES | Register::CS | Register::SS | Register::DS => Some(0),
             _ => self.get(register),
         }
@@ -101,7 +101,7 @@ impl Known {
         match register {
             Register::FS => self.fs_base = None,
             Register::GS => self.gs_base = None,
-            // A conditional write may leave the upper half as it was.
+            // A conditional write may leave the upper half unchanged.
             _ if register.is_gpr32() => self.set(register.full_register(), None),
             _ => self.set(register, None),
         }
@@ -131,7 +131,7 @@ impl Known {
         self.flags.mask |= flags.mask;
     }
 
-    /// A flag, if it is known.
+    /// A flag, if known.
     pub(crate) fn flag(&self, bit: u64) -> Option<bool> {
         (self.flags.mask & bit != 0).then_some(self.flags.value & bit != 0)
     }

@@ -1,8 +1,8 @@
 //! The data accesses of one instruction: addresses, bytes, directions and order.
 //!
-//! iced-x86 lists the memory operands; this file adds what it leaves open (order of execution,
-//! sizes under a REP prefix, bit strings, masks) and takes out what is no access (cache hints and
-//! flushes).
+//! iced-x86 lists the memory operands; this file adds facts left open by
+//! iced (order of execution, sizes under a REP prefix, bit strings, masks)
+//! and takes out operands that are no access (cache hints and flushes).
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
-    /// The kind of an instruction that does both.
+    /// The kind of an instruction with accesses of both kinds.
     pub(crate) fn and(self, other: AccessKind) -> AccessKind {
         if self == other { self } else { AccessKind::ReadWrite }
     }
@@ -51,7 +51,7 @@ pub enum AccessForm {
     String,
 }
 
-/// One access of an instruction, with its address not yet computed.
+/// One access of an instruction, with the address not yet computed.
 pub(crate) struct Access<'a> {
     memory: &'a UsedMemory,
     instruction: &'a Instruction,
@@ -62,7 +62,7 @@ pub(crate) struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// The effective address, if the registers that it is made of are known.
+    /// The effective address, if the address's registers are known.
     pub(crate) fn address(&self, known: &Known) -> Option<u64> {
         let address = self.memory.virtual_address(0, |register, _, _| known.address_part(register))?;
         match bit_string_register(self.instruction) {
@@ -98,7 +98,7 @@ fn bit_string_register(instruction: &Instruction) -> Option<Register> {
     (is_bit_test && instruction.op1_kind() == OpKind::Register).then(|| instruction.op1_register())
 }
 
-/// True when a mask decides which of the bytes are touched, or whether any is.
+/// True when a mask selects the touched bytes, perhaps none.
 pub(crate) fn is_masked(instruction: &Instruction) -> bool {
     instruction.has_op_mask()
         || matches!(
@@ -113,7 +113,8 @@ pub(crate) fn is_masked(instruction: &Instruction) -> bool {
         )
 }
 
-/// True for a string instruction under a REP prefix; a REP prefix elsewhere means something else or nothing.
+/// True for a string instruction under a REP prefix;
+/// elsewhere a REP prefix has another meaning or none.
 pub(crate) fn is_repeated_string(instruction: &Instruction) -> bool {
     instruction.is_string_instruction() && (instruction.has_rep_prefix() || instruction.has_repne_prefix())
 }
@@ -154,8 +155,8 @@ pub(crate) fn accesses<'a>(
     info: &'a InstructionInfo,
 ) -> impl Iterator<Item = Access<'a>> {
     let list: &[UsedMemory] = if is_cache_control(instruction) { &[] } else { info.used_memory() };
-    // Whatever iced's order of operands, an instruction has its inputs before it writes; only
-    // `enter` pushes first.
+    // In any order of iced's operands, an instruction has the
+    // inputs before the writes; only `enter` pushes first.
     let push_first = instruction.mnemonic() == Mnemonic::Enter;
     let first = list.iter().filter(move |memory| push_first || reads(memory));
     let then = list.iter().filter(move |memory| !push_first && !reads(memory) && writes(memory));

@@ -1,10 +1,10 @@
-//! What an instruction without memory operands leaves in general registers and flags, where it can
-//! be computed from known values.
+//! Results of an instruction without memory operands in general
+//! registers and flags, if computable from known values.
 //!
-//! Only what compilers put between memory accesses is here. The caller makes everything unknown
-//! that the instruction writes and then applies these results, so that a missing case costs
-//! knowledge and never truth. Flags that the architecture leaves undefined are not among the
-//! results, nor is AF, which no user code reads.
+//! This module has only instructions that compilers put between memory accesses. The
+//! caller first makes every register unknown that the instruction writes, then applies the
+//! results: a missing case costs knowledge and never truth. Flags that the architecture
+//! leaves undefined are not among the results, nor is AF, a flag not read by user code.
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
@@ -155,8 +155,8 @@ fn sign_bit(bits: u32) -> u64 {
     1 << (bits.clamp(1, 64) - 1)
 }
 
-/// inc and dec leave the carry as it was; iced does not list it as written, so it must not be among
-/// the results.
+/// inc and dec leave the carry unchanged; iced does not list the
+/// carry as written, hence the carry must not be among the results.
 fn keep_carry(mut results: Results) -> Results {
     results.flags.mask &= !flag::CF;
     results.flags.value &= !flag::CF;
@@ -299,7 +299,8 @@ fn bit_count(instruction: &Instruction, known: &Known) -> Option<Results> {
         let flags = Bits { value: if value == 0 { flag::ZF } else { 0 }, mask: all };
         return Some(Results::write(register, u64::from(value.count_ones())).with(flags));
     }
-    // For zero, bsf and bsr give no result, and tzcnt differs on processors that take it for bsf.
+    // For zero, bsf and bsr give no result, and tzcnt
+    // differs on processors that execute tzcnt as bsf.
     if value == 0 {
         return None;
     }

@@ -4,10 +4,10 @@
 //! two iterations of a REP string instruction `rip` is the instruction itself; after a call, ret or
 //! jmp through memory it is the target.
 //!
-//! Sources of error: an instruction that overwrote its own address register cannot be checked; code
-//! in front of `rip` that holds data can make a false instruction look likely; a jump target that
-//! follows an instruction whose address is lost may be taken for that instruction. [`Certainty`]
-//! says which of these could have happened.
+//! Sources of error: an instruction that overwrote the address register cannot be
+//! checked; code in front of `rip` that holds data can make a false instruction look
+//! likely; a jump target after an instruction with a lost address may be mistaken
+//! for the end of the instruction. [`Certainty`] states the possible errors.
 
 use std::fmt;
 
@@ -31,15 +31,15 @@ pub struct Watched {
     pub bytes: u8,
 }
 
-/// What is known when a watchpoint has trapped.
+/// The known facts of a watchpoint's trap.
 #[derive(Debug, Clone, Copy)]
 pub struct Trap<'a> {
     /// The registers that the trap reported; `rip` lies after the access.
     pub registers: Registers,
     /// The watchpoint.
     pub watched: Watched,
-    /// Start of the function around `rip`, or any instruction boundary before it. Equal to `rip`,
-    /// it marks `rip` as an entry, reached by a branch.
+    /// Start of the function around `rip`, or an instruction boundary before
+    /// `rip`. Equality with `rip` marks `rip` as an entry, reached by a branch.
     pub function_start: Option<u64>,
     /// The 8 bytes at `rsp`, if they were read: the return address when a call made the access.
     pub top_of_stack: Option<u64>,
@@ -64,7 +64,7 @@ pub enum Site {
         /// Its first byte.
         ip: u64,
     },
-    /// The call that ends at the return address, which it pushed onto the watched bytes.
+    /// The call that ends at the return address, pushed onto the watched bytes.
     Call {
         /// [`Trap::top_of_stack`].
         return_address: Option<u64>,
@@ -76,9 +76,9 @@ pub enum Site {
 /// How sure the answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Certainty {
-    /// Several explanations remain, and only its likelihood favours this one.
+    /// Several explanations remain, and only the likelihood favours this explanation.
     Unverifiable,
-    /// Either the instruction or its address is sure, and the other does not contradict.
+    /// Either the instruction or the address is sure, without a contradiction by the other.
     Consistent,
     /// The instruction is sure and its effective address covers watched bytes.
     Verified,
@@ -93,15 +93,15 @@ pub struct Found {
     pub kind: AccessKind,
     /// How sure it is.
     pub certainty: Certainty,
-    /// Other explanations compatible with the registers.
+    /// Further explanations compatible with the registers.
     pub alternatives: u8,
 }
 
 /// Why the accessing instruction was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NotFound {
-    /// What stands before `rip` did not touch the bytes: `rip` was reached by a branch, such as a
-    /// jump through memory.
+    /// The code before `rip` did not touch the bytes: `rip` was
+    /// reached by a branch, for example a jump through memory.
     AfterBranch,
     /// No instruction ends at `rip`, or the code before it is missing.
     NoInstruction,

@@ -1,4 +1,4 @@
-//! Whatever the bytes and registers, nothing panics, and what is answered is sound in itself.
+//! For arbitrary bytes and registers, no call panics, and answers are sound.
 
 use locality_isa::{Code, Registers, Site, Trap, Watched, accessing_instruction, first_access};
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ prop_compose! {
     }
 }
 
-/// Addresses of code, with those where sums wrap.
+/// Addresses of code, with addresses near the wrap of sums.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![any::<u64>(), 0..4_u64, u64::MAX - 300..=u64::MAX]
 }

@@ -8,18 +8,18 @@ use crate::origin::Origin;
 const STEPS: usize = 6;
 /// Sets of a first-level and of a second-level cache, by number of the line.
 pub(crate) const SETS: [u64; 2] = [64, 1024];
-/// Bytes below which two addresses share a line, so that a step between runs leads to the neighbour.
+/// Bytes of a line: a step between runs below this distance leads to the neighbour.
 const LINE: i64 = 64;
 
-/// What an address is made of.
+/// The inputs of an address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dependence {
-    /// Of registers that no load of the loop brought.
+    /// Registers without a value from a load of the loop.
     #[default]
     None,
-    /// Of a value that another load of the loop brought.
+    /// A value from another load of the loop.
     Indexed,
-    /// Of a value loaded before by the same instruction.
+    /// A value loaded before by the instruction itself.
     Chased,
 }
 
@@ -28,7 +28,7 @@ pub enum Dependence {
 pub struct LoopAccess {
     /// Address of the instruction.
     pub ip: u64,
-    /// Whether it stores.
+    /// Whether the instruction stores.
     pub is_store: bool,
     /// Return addresses of the calls that lead from the loop's function to the instruction, outermost first.
     pub called: Vec<u64>,
@@ -40,18 +40,18 @@ pub struct LoopAccess {
     pub lines: u64,
     /// Pages of 4 KiB with their first touch in the window.
     pub pages: u64,
-    /// Sets of a first-level cache with 64 sets, and of a second-level cache with 1,024, that these lines
-    /// fall on.
+    /// Sets of a first-level cache with 64 sets, and of a
+    /// second-level cache with 1,024, that the lines fall on.
     pub sets: [u64; 2],
-    /// The most frequent step from one execution to the next in the same run.
+    /// The most frequent step from one execution to the next in a run.
     pub stride: Option<i64>,
-    /// How often that step occurs.
+    /// Number of occurrences of the stride.
     pub stride_count: u64,
     /// Steps seen.
     pub steps: u64,
-    /// The step from the first execution of one run to that of the next that occurs most often.
+    /// The most frequent step from the first execution of a run to the next run's.
     pub outer_stride: Option<i64>,
-    /// What the address is made of.
+    /// The inputs of the address.
     pub dependence: Dependence,
     /// First address in the window.
     pub address: u64,
@@ -60,7 +60,7 @@ pub struct LoopAccess {
     pub values: Option<(i64, i64)>,
 }
 
-/// The same while a window is followed.
+/// A [`LoopAccess`] while a window is followed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Seen {
     pub access: LoopAccess,

@@ -1,4 +1,4 @@
-//! The control flow that windows have shown, and the loops in it.
+//! The control flow that windows have shown, and the flow's loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,18 +21,18 @@ type Extent = ((u64, u64), u64);
 /// A loop of the graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Node where the loop is entered.
+    /// Node at which the loop is entered.
     pub header: u64,
-    /// Number of the loop around it in the same function.
+    /// Number of the surrounding loop in the function.
     pub parent: Option<u32>,
 }
 
 /// The control flow of one program between starts of blocks.
 #[derive(Debug, Clone, Default)]
 pub struct Graph {
-    /// From the start of a node to those of the nodes that were executed next in the same call.
+    /// From the start of a node to the starts of the nodes executed next in the call.
     next: BTreeMap<u64, BTreeSet<u64>>,
-    /// Nodes where a call began.
+    /// First nodes of calls.
     entries: Set<u64>,
     /// Address of the last instruction of each node.
     ends: Map<u64, u64>,
@@ -49,7 +49,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Takes in the control flow of a window, and returns the loops that it shows.
+    /// Adds the control flow of a window, and returns the loops of the window.
     pub fn observe(&mut self, window: &Window<'_>) -> Observed {
         if self.next.len() > MOST_NODES {
             *self = Self::default();
@@ -187,8 +187,8 @@ impl Graph {
         parts
     }
 
-    /// Where a cycle is entered: the node with an edge from outside; of several, or where no window has shown
-    /// any, the one with the lowest address to which a jump leads back.
+    /// Entry of a cycle: the node with an edge from outside. For several or no
+    /// known entries, the node with the lowest address to which a jump leads back.
     fn header(&self, part: &BTreeSet<u64>, before: &Map<u64, Vec<u64>>) -> u64 {
         let sources = |node: &u64| before.get(node).map_or(&[][..], Vec::as_slice);
         let is_entered =
@@ -219,8 +219,8 @@ impl Graph {
         self.loops.get(number as usize).map_or(0, |found| found.header)
     }
 
-    /// For each loop, the lowest and the highest address of an instruction in it, and that of the last jump
-    /// back to its header.
+    /// For each loop, the lowest and the highest address of an instruction
+    /// in the loop, and the address of the last jump back to the header.
     fn measure(&mut self) {
         let mut extents: Map<u32, Extent> = Map::default();
         for node in self.innermost.keys() {

@@ -1,15 +1,15 @@
 //! Natural loops in the machine code that windows show: trips, and for each access instruction the strides
 //! inside the loop and from one run of the loop to the next.
 //!
-//! [`Graph`] collects the control flow of all windows of a program, call by call, and finds the
-//! loops in it: strongly connected parts with one entry, nested (Aho, Lam, Sethi, Ullman,
-//! "Compilers", 2nd edition, 9.6). [`Graph::observe`] then follows one window through these loops.
-//! A loop belongs to one function; what a function without loops accesses belongs to the loop that
-//! calls it.
+//! [`Graph`] collects the control flow of all windows of a program, call by call,
+//! and finds the program's loops: strongly connected parts with one entry, nested
+//! (Aho, Lam, Sethi, Ullman, "Compilers", 2nd edition, 9.6). [`Graph::observe`]
+//! then follows one window through the loops. A loop belongs to one function;
+//! accesses of a function without loops belong to the loop with the call.
 //!
-//! Sources of error: control flow that no window has shown is not known, so an outer loop longer
-//! than a window appears only after several windows; a loop with two entries has the one with the
-//! lowest address as its header; strides of an instruction that several calls share mix them.
+//! Sources of error: control flow that no window has shown is not known, hence an outer loop longer
+//! than a window appears only after several windows; a loop with two entries has the entry with the
+//! lowest address as header; strides of an instruction shared by several calls mix the calls.
 //!
 //! Pure: no I/O, no process. Not here: source lines, CPU time, advice.
 
@@ -42,13 +42,13 @@ pub struct Window<'a> {
 /// The loops that a window shows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
-    /// Those with the most instructions first.
+    /// Loops with the most instructions first.
     pub loops: Vec<Loop>,
     /// For each instruction executed, the number of its innermost loop among `loops`.
     pub of_instruction: Vec<Option<u32>>,
 }
 
-/// A loop as shown by one window, without the loops inside it.
+/// A loop as shown by one window, without inner loops.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Loop {
     /// Address of the first instruction of the header.
@@ -57,7 +57,7 @@ pub struct Loop {
     pub latch: u64,
     /// Lowest and highest address of an instruction of the loop in its own function.
     pub span: (u64, u64),
-    /// Header of the loop around this one, perhaps in a calling function.
+    /// Header of the surrounding loop, perhaps in a calling function.
     pub around: Option<u64>,
     /// Calls from the window's first function down to the loop: return addresses, outermost first, and how
     /// many functions were left before.
@@ -70,12 +70,12 @@ pub struct Loop {
     pub accesses: u64,
     /// Times that the header was reached.
     pub iterations: u64,
-    /// Iterations of each whole run in the window, in order; without one, those of a run whose
-    /// length follows from its end.
+    /// Iterations of each whole run in the window, in order; without
+    /// a whole run, those of a run with a length known from the end.
     pub trips: Vec<u64>,
     /// Whether the window starts in this loop.
     pub is_first: bool,
-    /// Access instructions, those with the most lines first, [`MOST_ACCESSES`] at most.
+    /// Access instructions, in descending order of lines, [`MOST_ACCESSES`] at most.
     pub by_access: Vec<LoopAccess>,
 }
 

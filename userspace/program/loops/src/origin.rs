@@ -1,4 +1,4 @@
-//! Origin of addresses: the loads whose values form an address.
+//! Origin of addresses: the loads with values that form an address.
 
 use iced_x86::{Decoder, DecoderOptions};
 use locality_stream::{Code, DataType, Instruction};
@@ -8,7 +8,8 @@ use crate::hash::Map;
 /// Loads of a value, the newest ones.
 const MOST: usize = 4;
 
-/// Instructions whose loaded values a value is made of; 0 stands for none, else the index plus one.
+/// Instructions with loaded values that form a value; 0
+/// stands for none, a positive number for the index plus one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Origin([u32; MOST]);
 
@@ -21,7 +22,7 @@ impl Origin {
         self.0.into_iter().filter_map(|index| index.checked_sub(1))
     }
 
-    /// A value that the instruction `index` loaded from an address that is made of `self`.
+    /// A value that the instruction `index` loaded from an address of origin `self`.
     fn loaded_by(self, index: u32) -> Self {
         let mut loads = [index + 1, 0, 0, 0];
         let others = self.0.into_iter().filter(|other| *other != 0 && *other != index + 1);
@@ -42,12 +43,12 @@ impl Origin {
     }
 }
 
-/// What is needed of a static instruction.
+/// The needed facts of a static instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
     /// Address of the instruction.
     pub address: u64,
-    /// Registers of its memory operand.
+    /// Registers of the memory operand.
     bases: u64,
     reads: u64,
     writes: u64,
@@ -85,7 +86,7 @@ impl Facts {
     }
 }
 
-/// What the values in registers and in words of memory that the window stored are made of.
+/// Origins of the values in registers and in words of memory stored by the window.
 #[derive(Debug)]
 pub(crate) struct Origins {
     registers: [Origin; 64],
@@ -99,7 +100,7 @@ impl Default for Origins {
 }
 
 impl Origins {
-    /// What the address of an instruction's memory operand is made of.
+    /// Origin of the address of an instruction's memory operand.
     pub fn address(&self, facts: &Facts) -> Origin {
         self.all(facts.bases)
     }

@@ -46,7 +46,7 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
-    /// Name of a block with its own mapping, before a pointer led to it.
+    /// Name of a block with a separate mapping, from before a pointer led to the block.
     pub(crate) fn of_mapped(&self, start: u64, bytes: u64) -> Option<Arc<Object>> {
         self.mapped.get(&(start, bytes)).cloned()
     }
@@ -56,7 +56,7 @@ impl Chunks {
 #[derive(Debug, Default)]
 struct Walked {
     end: u64,
-    /// Starts of the chunks, ascending; the last one is where the walk ended.
+    /// Starts of the chunks, ascending; the last is the end of the walk.
     starts: Vec<u64>,
     /// Each chunk is a mapping of its own.
     mapped: bool,
@@ -134,8 +134,8 @@ fn first_chunk(start: u64, memory: &dyn Memory) -> Option<u64> {
     Some((start + header + if own { ARENA_BYTES } else { 0 }).next_multiple_of(16))
 }
 
-/// Starts of blocks with their own, adjacent mappings, from a mapping's start: the kernel shows
-/// neighbours as one mapping. The last entry is their end.
+/// Starts of blocks with separate, adjacent mappings, from a mapping's start: the
+/// kernel shows neighbours as one mapping. The last entry is the last block's end.
 fn mapped_chunks(start: u64, end: u64, memory: &dyn Memory) -> Vec<u64> {
     const MAPPED: u64 = 2;
     let mut found = Vec::new();

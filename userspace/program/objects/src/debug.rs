@@ -2,8 +2,8 @@
 //! pass over the entries, at the first question about the module; single entries are read again
 //! when needed.
 //!
-//! A unit that cannot be read is skipped and counted. Units whose entries lie elsewhere (split
-//! DWARF) are counted too.
+//! An unreadable unit is skipped and counted. Units with
+//! entries in further files (split DWARF) are counted too.
 //!
 //! Source: DWARF 5, §2.6 (locations), §3.3 (subroutines), §4.1 (variables), §7.5.
 
@@ -17,7 +17,7 @@ use crate::definitions::Definitions;
 use crate::elf::{DataElf, SectionBytes, Slice, dwarf};
 use crate::session::Session;
 
-/// An entry: its unit, and its position there.
+/// An entry: unit, and position in the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Die {
     pub(crate) unit: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Variable {
     /// Address in the module, or offset in its thread-local segment.
     pub(crate) address: u64,
     pub(crate) die: Die,
-    /// The function it is declared in, in the same unit; 0 outside functions.
+    /// The function that declares the entry, in the same unit; 0 outside functions.
     pub(crate) function: u32,
     pub(crate) thread_local: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Function {
 pub struct DebugFaults {
     /// Units read.
     pub units: u32,
-    /// Units skipped from their first entry that could not be read on.
+    /// Units skipped from the first unreadable entry on.
     pub broken: u32,
     /// Units whose entries lie in `.dwo` or `.dwp` files.
     pub split: u32,
@@ -122,8 +122,8 @@ impl Debug {
     }
 }
 
-/// A Fortran common block: its members are its fields, and the first member's address is the
-/// block's.
+/// A Fortran common block: the members are the block's
+/// fields, and the first member's address is the block's.
 struct CommonBlock {
     depth: isize,
     die: Die,

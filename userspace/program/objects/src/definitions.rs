@@ -1,5 +1,4 @@
-//! Definitions of structs that other units of a module only declare, by name. Made at the first
-//! request.
+//! Definitions of structs that units of a module only declare, by name. Made at the first request.
 //!
 //! Names are not qualified: of two structs with one name and different sizes neither is taken.
 
@@ -13,7 +12,7 @@ use crate::debug::Die;
 use crate::elf::Slice;
 use crate::session::Session;
 
-/// Entries and sizes by the hash of their names; `None` where sizes differ.
+/// Entries and sizes by the hash of the name; `None` if sizes differ.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
     by_name: HashMap<u64, Option<(Die, u64)>, BuildHasherDefault<DefaultHasher>>,

@@ -45,7 +45,7 @@ pub(crate) struct TlsSegment {
     pub(crate) align: u64,
 }
 
-/// A data symbol. Its name lies in the module's file or in its debug file.
+/// A data symbol. The name lies in the module's file or debug file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataSymbol {
     /// Of thread-local symbols the offset in the thread-local segment.
@@ -192,7 +192,8 @@ impl DataElf {
         })
     }
 
-    /// True when the program may write there; what only the dynamic linker writes counts, too.
+    /// True for an address that the program may write; bytes
+    /// written by the dynamic linker alone count, too.
     pub(crate) fn is_writable(&self, address: u64) -> bool {
         self.segments.iter().any(|segment| {
             segment.writable

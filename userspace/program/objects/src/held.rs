@@ -36,12 +36,12 @@ enum Found {
     Address(u64),
 }
 
-/// What variables of a stack lead to: addresses and targets ([`crate::infer::Target`]), those of
-/// the outermost frame first.
+/// Pointers by variables of a stack: addresses and targets
+/// ([`crate::infer::Target`]), the outermost frame first.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPointers {
-    /// The stop of their reading: its innermost frame's stack pointer and instruction, and the
-    /// registers.
+    /// The stop of the reading: the innermost frame's stack
+    /// pointer and instruction, and the registers.
     of: Option<StackFrame>,
     pub(crate) pointers: Vec<HeldPointer>,
 }
@@ -53,14 +53,15 @@ pub(crate) struct HeldPointer {
     pub(crate) target: u32,
     /// The variable is an array at this place, perhaps within a block.
     pub(crate) is_array: bool,
-    /// Bytes of the smallest block that it names: of a single structure a pointer is no name.
+    /// Bytes of the smallest block that the pointer names:
+    /// of a single structure a pointer is no name.
     pub(crate) least: u64,
 }
 
 /// A frame of a stack, with its caller's.
 struct At<'a> {
     frames: &'a [StackFrame],
-    /// The call of each frame, if it passes something.
+    /// The call of each frame, if the call passes arguments.
     passed: &'a [std::sync::Arc<crate::scope::Scope>],
     biases: &'a [u64],
     memory: &'a dyn Memory,

@@ -1,4 +1,4 @@
-//! Names for heap blocks without a record: the pointer variables that lead to them.
+//! Names for heap blocks without a record: the pointer variables that lead to the blocks.
 //!
 //! [`crate::reading`] reads the existing pointers; its values may be newer than the sample, and a
 //! pointer may be a leftover of a freed block: every name from here is marked as inferred. A
@@ -20,7 +20,7 @@ use crate::place::{HeapBlock, Memory, Place};
 use crate::pointers::Pointer;
 use crate::resolver::Resolver;
 
-/// Readings are believed for this long after a newer one was possible.
+/// Readings are believed for this long after a newer reading was possible.
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// The longest pause after readings in vain, and how often it doubles at most.
 const MOST_PAUSE: Duration = Duration::from_secs(5);
@@ -29,20 +29,20 @@ const MOST_DOUBLINGS: u32 = 8;
 const MAX_NEIGHBOURS: usize = 4096;
 /// Where mappings begin.
 const PAGE: u64 = 4096;
-/// What `new T[n]` puts before elements that have a destructor (Itanium C++ ABI, §2.7).
+/// Bytes that `new T[n]` puts before elements that have a destructor (Itanium C++ ABI, §2.7).
 const COOKIE: u64 = 8;
 /// Bytes from a block's start at which a pointer still leads to the block as a whole: an
 /// allocator's header, or padding for alignment to a page.
 const HEADER: u64 = 64;
 const ALIGNED: u64 = 4096;
-/// Known pointers below an address that may lead to its block.
+/// Known pointers below an address that may lead to the address's block.
 const LOOK_BACK: usize = 8;
 
 /// Targets of pointers with one name.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) object: Arc<Object>,
-    /// The same for a mapping that no allocator had a part in.
+    /// The object for a mapping without an allocator's part.
     pub(crate) mapping: Option<Arc<Object>>,
     /// The pointer's type, to follow its pointers. The object has no type if the pointer's type is
     /// only the beginning of a container's node.
@@ -96,7 +96,7 @@ pub(crate) struct Inferred {
     /// When the last reading began.
     pub(crate) read_at: Option<Instant>,
     pub(crate) next_reading: Option<Instant>,
-    /// Readings in a row after which the place that was asked for had no name yet.
+    /// Consecutive readings without a name for the requested place.
     in_vain: u32,
     pub(crate) of_types: HashMap<TypeId, Arc<[Pointer]>>,
     pub(crate) glibc: Option<bool>,
@@ -118,7 +118,7 @@ impl Inferred {
 }
 
 impl Resolver {
-    /// What leads to a recorded block, and how far after its start the elements begin.
+    /// The pointer to a recorded block, and the elements' distance from the block's start.
     pub(crate) fn name_block(&mut self, block: &HeapBlock, at: &Place<'_>) -> Option<Lead> {
         let lead = |this: &Self, value: u64, target: u32| {
             let skipped = value.checked_sub(block.start)?;
@@ -233,13 +233,13 @@ impl Resolver {
     fn held_around(&mut self, address: u64, memory: &dyn Memory, region: usize) -> Option<Block> {
         let bounds = self.bounds(address, memory, region);
         match bounds {
-            // A place in the middle of a block is no name for what follows it.
+            // A place in the middle of a block is no name for the following bytes.
             Some(bounds) => self.held_lead(bounds, address),
             None => self.held_below(address, region),
         }
     }
 
-    /// What leads to a block of an allocator.
+    /// The pointer to a block of an allocator.
     fn lead_to(&mut self, bounds: Bounds, address: u64) -> Option<Block> {
         let known = &self.inferred.known;
         let first = known.partition_point(|known| known.value < bounds.start);
@@ -257,11 +257,11 @@ impl Resolver {
             let by_held = known.is_none() && before.is_some_and(|before| before.2);
             self.stands(bounds, lead.map(|lead| (lead.0, lead.1, by_held)));
         }
-        // An earlier found target may begin after this address: a header lies there.
+        // An earlier found target may begin after this address, inside a header.
         lead.filter(|(value, _)| *value <= address).map(|(value, target)| bounds.block(value, target))
     }
 
-    /// What a variable in a register leads to.
+    /// The block at a pointer from a variable in a register.
     fn held_lead(&mut self, bounds: Bounds, address: u64) -> Option<Block> {
         let Bounds { start, bytes, mapped } = bounds;
         let end = start.checked_add(bytes)?;
@@ -275,7 +275,7 @@ impl Resolver {
             }
             return Some(bounds.block(value, target));
         }
-        // Parts of a block that nothing names as a whole are passed as arrays.
+        // Parts of a block without a name for the whole are passed as arrays.
         let arrays = || held().filter(|held| held.is_array && (start..end).contains(&held.value));
         let part = arrays().filter(|held| held.value <= address).max_by_key(|held| held.value)?;
         let next = arrays().map(|held| held.value).filter(|other| *other > address).min().unwrap_or(end);
@@ -283,7 +283,7 @@ impl Resolver {
         Some(Block { start, bytes: next - start, target, is_mapping: false, is_whole: false })
     }
 
-    /// Remembers the pointers to a block with its own mapping, and gives it the name.
+    /// Remembers the pointers to a block with a separate mapping, and names the block.
     fn stands(&mut self, bounds: Bounds, lead: Option<(u64, u32, bool)>) {
         let Some(lead) = lead else { return };
         let before = self.inferred.standing.insert((bounds.start, bounds.bytes), lead);
@@ -363,8 +363,8 @@ impl Resolver {
         None
     }
 
-    /// Whether the process allocates by glibc, where large blocks and mappings start at a page of
-    /// their own; other allocators put blocks of their own into mappings.
+    /// Whether the process allocates by glibc, with large blocks and mappings at
+    /// separate pages; allocators except glibc's divide mappings into blocks.
     fn is_glibc(&mut self) -> bool {
         let maps = |name| self.space.maps_file_named(name);
         let others = ["libjemalloc", "libtcmalloc", "libmimalloc"];
@@ -378,8 +378,8 @@ impl Resolver {
         target.is_some_and(|target| target.hops == 0 && !target.object.name.contains(['[', '*']))
     }
 
-    /// Start of the next mapping after this one with a variable that points there, at the latest
-    /// the end.
+    /// Start of the next mapping after `start` with a
+    /// variable that points to the mapping, at most `end`.
     fn next_mapping(&self, start: u64, end: u64) -> u64 {
         let behind = self.inferred.known.partition_point(|known| known.value <= start);
         let next = self.inferred.known.get(behind..).unwrap_or_default().iter().take(MAX_NEIGHBOURS);

@@ -85,7 +85,7 @@ impl Layout {
         self.fields.iter().filter(|field| field.is_hole()).map(|field| field.bytes).sum()
     }
 
-    /// Lines that an element spans when it begins at a line's start.
+    /// Lines that an element spans from a line's start.
     pub fn lines(&self, line_bytes: u64) -> u64 {
         self.bytes.div_ceil(line_bytes.max(1))
     }

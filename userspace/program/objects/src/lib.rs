@@ -16,7 +16,7 @@
 //!
 //! Limits: x86-64 ELF. An address alone says nothing about the width of the access, so bit-fields
 //! and union members that share the byte are named together (`a|b`). Dwz supplements are not read,
-//! which is said; split DWARF (`.dwo`, `.dwp`) is read as `locality-symbols` puts it together.
+//! with a report; split DWARF (`.dwo`, `.dwp`) is read as put together by `locality-symbols`.
 mod chunks;
 mod debug;
 mod definitions;

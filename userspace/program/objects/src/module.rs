@@ -1,4 +1,4 @@
-//! A module of the process in the resolver: its file, its place, and its index so far.
+//! A module of the process in the resolver: file, place, and the current index.
 
 use std::sync::Arc;
 
@@ -53,7 +53,8 @@ impl Module {
         }
     }
 
-    /// What describing its objects needs: the index is made the first time. `number` is the module's own.
+    /// Context for the description of the module's objects: the
+    /// first call makes the index. `number` is the module's.
     pub(crate) fn context<'c>(
         &'c mut self,
         number: u32,
@@ -78,7 +79,7 @@ impl Module {
 }
 
 impl Context<'_> {
-    /// An object of this module without any facts yet.
+    /// An object of this module without facts yet.
     pub(crate) fn blank(&self, kind: Kind) -> Object {
         Object { module: Some(Arc::clone(self.path)), ..blank(kind) }
     }

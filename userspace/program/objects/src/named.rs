@@ -76,18 +76,19 @@ pub struct Object {
     /// As in the source, without `const` and `volatile`: `cell [100]`, `node *`. Of a heap block,
     /// its element's type.
     pub type_name: Option<Arc<str>>,
-    /// Of a variable its type; of a heap block the type of its elements.
+    /// Of a variable the type; of a heap block the type of the elements.
     pub ty: Option<TypeId>,
     /// Path of the variable's module, as the process sees it; of a stack variable, of its
     /// function's module.
     pub module: Option<Arc<str>>,
     /// Place of the declaration in the source.
     pub declared: Option<Declared>,
-    /// Size in bytes; 0 where it is not known. Of a heap object the size of the largest block seen.
+    /// Size in bytes; 0 if unknown. Of a heap object the size of the largest block seen.
     pub bytes: u64,
     /// Allocation site, as [`crate::HeapBlock::site`] has it.
     pub site: Option<u64>,
-    /// Name and type come from a pointer that leads here (or its allocator's bookkeeping), not from a record.
+    /// Name and type come from a pointer to the block (or
+    /// from the allocator's bookkeeping), not from a record.
     pub inferred: bool,
     /// Why name, type or declaration are missing, as a sentence for the user.
     pub unknown: Option<Arc<str>>,
@@ -96,9 +97,8 @@ pub struct Object {
 /// The part of an object that an address lies in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
-    /// From the object's name on: `[].vx`, `.head.next`, `.u.(a|b)`. Every array index is left out,
-    /// so all elements share one field. Empty when the object has no parts. Padding is
-    /// `.<padding>`.
+    /// From the object's name on: `[].vx`, `.head.next`, `.u.(a|b)`. Array indices are left out:
+    /// all elements share one field. Empty when the object has no parts. Padding is `.<padding>`.
     pub path: Arc<str>,
     /// Offset of the field in the object with all indices 0.
     pub offset: u64,
@@ -122,7 +122,7 @@ pub struct Named {
     pub object: Arc<Object>,
     /// Offset of the address in the object (in a file: file offset), in bytes.
     pub offset: u64,
-    /// The touched part of it, if its type is known.
+    /// The touched part of the object, if the type is known.
     pub field: Option<Arc<Field>>,
 }
 

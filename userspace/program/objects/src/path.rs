@@ -1,8 +1,8 @@
-//! From an offset in a type to the field that lies there.
+//! From an offset in a type to the field at the offset.
 //!
-//! An address has no width: if several members share its byte (unions, bit-fields, variants of a
-//! Rust enum), all of them are named, `(a|b)`, and the descent ends there. Only variants with data
-//! at the byte count.
+//! An address has no width: if several members share the byte (unions,
+//! bit-fields, variants of a Rust enum), every member is named, `(a|b)`,
+//! and the descent ends. Only variants with data at the byte count.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -133,8 +133,8 @@ fn several(types: &Types, members: &[Member], at: u64) -> String {
     format!("{}{more}", names.join("|"))
 }
 
-/// Walks from `ty` to the field at `offset`; `visit` sees each step with its offset (all indices
-/// 0).
+/// Walks from `ty` to the field at `offset`; `visit` sees
+/// each step with the step's offset (every index 0).
 fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_>, u64)) -> Option<Leaf> {
     let (mut at, mut rest, mut base) = (ty, offset, 0u64);
     for level in 0..MAX_LEVELS {
@@ -163,7 +163,7 @@ fn descend(types: &Types, ty: TypeId, offset: u64, visit: &mut dyn FnMut(Step<'_
                 let member = if here.next().is_none() {
                     first
                 } else {
-                    // Of variants and unions, those without their own padding here.
+                    // Variants and unions without padding at the offset.
                     let mut with_data =
                         covering(members, rest).filter(|member| has_data(types, member, rest, 0));
                     match (with_data.next(), with_data.next()) {

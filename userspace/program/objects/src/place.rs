@@ -24,8 +24,8 @@ pub struct HeapBlock {
     /// A mapping by the program's `mmap`: perhaps many objects, so a pointer into the mapping does
     /// not name it.
     pub mapped: bool,
-    /// Time of its allocation, monotonic clock, to separate it from a successor at the same
-    /// address.
+    /// Time of the allocation, monotonic clock, to separate
+    /// the block from a successor at the address.
     pub since_ns: u64,
 }
 
@@ -34,17 +34,17 @@ pub trait HeapBlocks {
     /// The live block that contains the address.
     fn block(&self, address: u64) -> Option<HeapBlock>;
 
-    /// Whether this block stood at that moment and stands still, as far as is known at once.
+    /// Whether the block stood at `moment` and stands still, as far as known without a wait.
     fn stood_at(&self, block: &HeapBlock, moment: Instant) -> bool;
 
-    /// Whether the block surely lives now, so readings of memory since its start concern this block
-    /// and no successor. May wait for the answer.
+    /// Whether the block surely lives now, hence readings of memory since
+    /// the block's start concern no successor. May wait for the answer.
     fn stands(&self, block: &HeapBlock) -> bool;
 }
 
 /// Reads the process's memory, perhaps newer than the sample, so resulting names are inferred.
 pub trait Memory {
-    /// Fills `into` from `address`. False when any byte of it cannot be read.
+    /// Fills `into` from `address`. False if a byte cannot be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
 
     /// An aligned or unaligned 8-byte word.
@@ -60,7 +60,7 @@ pub trait Memory {
 pub struct ProcessMemory(File);
 
 impl ProcessMemory {
-    /// Opens it; stays with the program that runs now (an exec makes every read fail).
+    /// Opens the memory of the program that runs now (an exec makes every read fail).
     pub fn open(pid: u32) -> io::Result<Self> {
         File::open(format!("/proc/{pid}/mem")).map(Self)
     }
@@ -82,7 +82,7 @@ pub struct Place<'a> {
     /// The call stack with its registers at the stop, from which the access was reached; empty if
     /// equal to `frames`.
     pub stop: &'a [StackFrame],
-    /// Bounds of the thread's stack, where they are known otherwise than by the mapping named `[stack]`.
+    /// Bounds of the thread's stack, if known by other means than the mapping named `[stack]`.
     pub stack: Option<(u64, u64)>,
     /// Bounds of stacks of the process's threads, as far as they are known.
     pub stacks: &'a [(u64, u64)],
@@ -100,7 +100,7 @@ impl Place<'_> {
         if self.stop.is_empty() { self.frames } else { self.stop }
     }
 
-    /// True when the stack's bounds say that the address is on it.
+    /// True when the stack's bounds contain the address.
     pub(crate) fn on_stack(&self, address: u64) -> bool {
         self.stack.is_some_and(|(start, end)| Range { start, end }.contains(&address))
     }

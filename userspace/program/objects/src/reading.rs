@@ -1,4 +1,4 @@
-//! Reads the process's pointers: values, and the variables that lead to them.
+//! Reads the process's pointers: values, and the variables that contain the pointers.
 //!
 //! Roots are the writable static variables with debug information and the variables of the sample's
 //! frames and registers; from there the reader follows pointers through blocks of known type, so
@@ -34,7 +34,7 @@ const MAX_READ: u64 = 64 << 20;
 const MAX_WORDS: u64 = MAX_READ / 8;
 /// Elements of an array that are followed.
 const MAX_ELEMENTS: u64 = 4096;
-/// Pointers on the way from a variable, those to a node of the same type not counted.
+/// Pointers on the way from a variable, without pointers to a node of the node's own type.
 const MAX_HOPS: u8 = 3;
 
 /// A place that holds pointers.
@@ -61,7 +61,7 @@ impl Resolver {
             self.follow_root(&root, memory, &mut reading);
         }
         self.follow_queue(memory, at.heap, &mut reading);
-        // Last, where variables in registers lead: structures have pointers of their own.
+        // Last, the blocks at variables in registers: structures contain further pointers.
         self.read_held(at);
         for held in &self.held.pointers {
             if !held.is_array && reading.seen.insert(held.value) {
@@ -87,7 +87,8 @@ impl Resolver {
         }
     }
 
-    /// The writable static variables of the program and of the libraries that some address has fallen in.
+    /// The writable static variables of the program and of
+    /// the libraries that an address has fallen in.
     fn static_roots(&mut self) -> Vec<Root> {
         let mut roots = Vec::new();
         let program = self.program();
@@ -116,7 +117,8 @@ impl Resolver {
 
     fn stack_roots(&mut self, frames: &[StackFrame]) -> Vec<Root> {
         let mut roots = Vec::new();
-        // The outermost variable that has a pointer is more likely its owner than a parameter further in.
+        // The outermost variable with a pointer is more
+        // likely the owner than a parameter further in.
         for frame in frames.iter().rev() {
             let Some(scope) = self.scope(frame) else { continue };
             // Compilers name their own variables so.
@@ -242,7 +244,7 @@ impl Resolver {
         self.target_of(name, root, ty, pointer.closed, hops, about)
     }
 
-    /// The object of this name, with elements of this type.
+    /// The object of the given name and element type.
     pub(crate) fn target_of(
         &mut self,
         name: &Arc<str>,
@@ -303,7 +305,8 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads an object, or its beginning. False when it cannot be read, or enough was.
+    /// Reads an object, or the object's beginning. False
+    /// for unreadable memory, or at the limit of bytes.
     fn read(&mut self, address: u64, bytes: u64, memory: &dyn Memory) -> bool {
         let bytes = bytes.min(MAX_OBJECT);
         if bytes < 8 || self.read >= MAX_READ || self.found.len() >= MAX_FOLLOWED {
@@ -314,7 +317,7 @@ impl Reading {
         memory.read(address, &mut self.bytes)
     }
 
-    /// Takes a pointer, or an array of them, from an element of what was read last.
+    /// Takes a pointer, or an array of pointers, from an element of the last read object.
     fn take(&mut self, element: u64, pointer: &Pointer, target: u32) {
         for index in 0..pointer.count.min(MAX_ELEMENTS) {
             self.words += 1;

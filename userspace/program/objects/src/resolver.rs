@@ -1,4 +1,5 @@
-//! The resolver: from an address and where it was accessed to the object, by the rules of the address space.
+//! The resolver: from an address and the place of the
+//! access to the object, by the rules of the address space.
 //!
 //! Order: addresses in a loaded module are static variables; addresses in the thread's thread-local
 //! blocks are thread-local; addresses in a frame, or in a stack's mapping, are stack variables;
@@ -101,8 +102,8 @@ impl Resolver {
         read
     }
 
-    /// Names what lies at an address of the process. Never fails: what is not known is said in
-    /// [`Object::unknown`].
+    /// Names the object at an address of the process. Never
+    /// fails: [`Object::unknown`] states missing facts.
     pub fn resolve(&mut self, address: u64, at: &Place<'_>) -> Named {
         let mut region = self.region(address);
         if let Some(region) = region
@@ -143,8 +144,8 @@ impl Resolver {
         }
     }
 
-    /// An object by its number, with its present name: a heap object may get its name after the
-    /// first answers.
+    /// An object by number, with the present name: a heap
+    /// object may get a name after the first answers.
     pub fn object(&self, id: crate::ObjectId) -> Option<&Arc<Object>> {
         self.objects.get(id.0 as usize)
     }
@@ -218,7 +219,7 @@ impl Resolver {
         if site.object.bytes < block.bytes {
             site.object = replace(objects, Object { bytes: block.bytes, ..(*site.object).clone() });
         }
-        // Ever more rarely: most sites that have no name at first never get one.
+        // Ever more rarely: most sites without a name at first never get a name.
         if !site.object.inferred && at.memory.is_some() && site.asked >= site.due {
             site.due = site.asked.saturating_add(site.asked / 4).saturating_add(1);
             self.name_site(&block, at);
@@ -231,7 +232,7 @@ impl Resolver {
         Some(Named { object, offset, field })
     }
 
-    /// Names the site's object by a pointer to one of its blocks.
+    /// Names the site's object by a pointer to a block of the site.
     fn name_site(&mut self, block: &HeapBlock, at: &Place<'_>) {
         let Some(lead) = self.name_block(block, at) else { return };
         let Some(site) = self.heap.get(&block.site) else { return };

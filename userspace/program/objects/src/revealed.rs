@@ -1,10 +1,10 @@
 //! Names for heap blocks without a record and a pointer: by the type that an access reveals.
 //!
-//! `locality-approximate` follows pointers through the machine code and finds the type; this module
-//! makes it an object and a field. A structure is one object in all its blocks. Other blocks have
-//! their most frequent type, and large blocks also the variable's name. An access whose value has
-//! another size or kind than the pointer's type proves nothing. Marked as inferred, since the block
-//! may contain other data.
+//! `locality-approximate` follows pointers through the machine code and finds the type;
+//! this module makes an object and a field from the type. A structure is one object in
+//! every block. Other blocks have the most frequent type, and large blocks also the
+//! variable's name. An access with a value of another size or kind than the pointer's
+//! type is no proof. Marked as inferred, since the block may contain other data.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -70,8 +70,8 @@ struct Said {
 }
 
 impl Resolver {
-    /// True for an answer that may be memory of an allocator, without a record or a pointer for its
-    /// content.
+    /// True for an answer that may be memory of an allocator,
+    /// without a record or a pointer for the content.
     pub fn is_nameless_block(&mut self, address: u64, named: &Named) -> bool {
         let Object { kind, ty, site, unknown, .. } = &*named.object;
         let nameless = ty.is_none() && site.is_none() && unknown.is_some();
@@ -91,7 +91,8 @@ impl Resolver {
         Some((path.into(), address.wrapping_sub(self.space.modules.get(module as usize)?.bias)))
     }
 
-    /// Names a nameless block by what an access revealed. `None` where the type does not fit into the block.
+    /// Names a nameless block by the type that an access
+    /// revealed. `None` if the type does not fit into the block.
     pub fn reveal(&mut self, named: &Named, revealed: &Revealed<'_>) -> Option<Named> {
         let region = self.space.find(revealed.ip)?;
         let number = self.space.module(region, &self.processes, self.pid)?;

@@ -1,12 +1,11 @@
 //! The variables of the stack frame at one instruction: the live ones, and the place of each
 //! relative to the frame.
 //!
-//! Blocks and inlined calls outside the instruction's range are not alive there: other variables
-//! may use their space. A location is evaluated once per instruction with marks in place of the
-//! frame's registers, and stored as "mark plus offset", or "the word at mark plus offset" (arrays
-//! whose length only the running program knows); locations by registers other than rsp and rbp have
-//! no such form and are left out. A variable in a register has no address, so leaving it out misses
-//! nothing.
+//! Blocks and inlined calls outside the instruction's range are not alive: another variable may
+//! use the space. A location is evaluated once per instruction with marks in place of the frame's
+//! registers, and stored as "mark plus offset", or "the word at mark plus offset" (arrays with a
+//! length known only to the running program); locations by registers except rsp and rbp cannot be
+//! written in this form and are left out. Leaving out a variable in a register misses no address.
 //!
 //! Source: DWARF 5, §2.5 (expressions), §2.6.2 (location lists), §3.3.5 (frame base), §3.3.8
 //! (inlined subroutines). Limits: the length of a variable-length array is not evaluated; a place
@@ -38,7 +37,7 @@ const MAX_STEPS: u32 = 1000;
 const MAX_HELD: usize = 256;
 const MAX_EXPRESSION: usize = 256;
 
-/// The register named by an expression, if it consists of one.
+/// The register named by an expression that consists of a register.
 pub(crate) fn register_of(bytes: &[u8], encoding: gimli::Encoding) -> Option<u16> {
     let expression = Expression(gimli::EndianSlice::new(bytes, gimli::LittleEndian));
     let mut operations = expression.operations(encoding);
@@ -54,7 +53,7 @@ pub(crate) enum Anchor {
     Sp,
 }
 
-/// A variable, or a part of one, that lies in the frame.
+/// A variable, or a part of a variable, in the frame.
 #[derive(Debug, Clone)]
 pub(crate) struct Local {
     pub(crate) anchor: Anchor,
@@ -96,7 +95,7 @@ pub(crate) struct Scope {
     pub(crate) locals: Vec<Local>,
     /// As the entries come: parameters of the function before all.
     pub(crate) held: Vec<Held>,
-    /// What the call at the instruction passes in registers, by their numbers.
+    /// Arguments that the call at the instruction passes in registers, by register number.
     pub(crate) passed: Vec<(u16, Code)>,
 }
 
@@ -285,7 +284,7 @@ impl<'a> Walk<'_, '_, 'a> {
         }
     }
 
-    /// Takes a variable whose place only the registers of a frame tell, if it may lead to memory.
+    /// Takes a variable placed by the registers of a frame, if the variable may lead to memory.
     fn held(&mut self, die: Die, expression: Code, function: Option<&Arc<str>>) {
         if self.held.len() >= MAX_HELD {
             return;
@@ -464,7 +463,7 @@ impl Piece {
 const MARK_SHIFT: u32 = 58;
 /// In the place of a word that was read.
 const BEHIND: u64 = 4 << MARK_SHIFT;
-/// Set in what is a register itself and no place in memory.
+/// Marks a register, as opposed to a place in memory.
 const REGISTER: u64 = 1 << 63;
 
 fn mark(anchor: Anchor) -> u64 {

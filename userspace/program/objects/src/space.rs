@@ -19,7 +19,7 @@ use crate::named::{Kind, Object};
 
 /// Mappings before an anonymous one that may share its zero-filled segment.
 const MAX_CHAIN: usize = 8;
-/// Mappings beside one to search for its module's code.
+/// Mappings beside a mapping to search for the module's code.
 const MAX_NEAR: usize = 32;
 
 /// What a mapping is.
@@ -75,7 +75,7 @@ impl Space {
         Some(index)
     }
 
-    /// The same for an address without meaning for the next one.
+    /// [`Self::find`] for an address without meaning for the next.
     pub(crate) fn peek(&self, address: u64) -> Option<usize> {
         let behind = self.regions.partition_point(|region| region.mapping.start <= address);
         let index = behind.checked_sub(1)?;
@@ -203,7 +203,7 @@ impl Space {
         self.regions.get(index).is_some_and(|region| is_file(&region.mapping))
     }
 
-    /// The mapping itself as an object, and the offset of an address in it.
+    /// The mapping as an object, and the offset of an address in the mapping.
     pub(crate) fn plain(
         &mut self,
         index: usize,
@@ -218,7 +218,7 @@ impl Space {
         if let Some(object) = &region.object {
             return Some((Arc::clone(object), offset));
         }
-        // All mappings of one file are one object.
+        // All mappings of a file are one object.
         let same_file = self.regions.iter().filter(|other| {
             mapping.inode != 0
                 && (other.mapping.device, other.mapping.inode) == (mapping.device, mapping.inode)

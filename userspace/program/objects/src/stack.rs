@@ -17,7 +17,7 @@ use crate::scope::{Anchor, Local, Scope, StackObjects};
 
 /// Bytes below the stack pointer that leaf functions use.
 const RED_ZONE: u64 = 128;
-/// Frames that are cached by instruction; then they are forgotten and read again.
+/// Frames cached by instruction; beyond, all are forgotten and read again.
 const MAX_SCOPES: usize = 1 << 16;
 
 /// Frames read so far.
@@ -81,7 +81,7 @@ impl Resolver {
         let found = own.map(|(local, offset)| (Arc::clone(&local.object), offset)).or_else(|| {
             let callee = callee?;
             let scope = self.scope(callee)?;
-            // An argument lies above the frame of the function that gets it.
+            // An argument lies above the frame of the called function.
             let (local, offset) = covering(&scope, callee, address, callee.cfa?, at.memory)?;
             Some((Arc::clone(&local.object), offset))
         });
@@ -104,7 +104,7 @@ impl Resolver {
         Named { object, offset: address.saturating_sub(frame.sp), field: None }
     }
 
-    /// The frame's variables at its instruction; `None` when no module has it.
+    /// The frame's variables at the instruction; `None` for an instruction without a module.
     pub(crate) fn scope(&mut self, frame: &StackFrame) -> Option<Arc<Scope>> {
         let pc = frame.at.lookup();
         let region = self.space.find(pc)?;

@@ -166,7 +166,7 @@ fn describe(
             } else if described.linkage.is_none()
                 && symbol_name.as_ref().is_some_and(|name| name.contains("::"))
             {
-                // Of a variable that only its file sees, the symbol alone is qualified.
+                // Of a variable visible in one file, the symbol alone is qualified.
                 symbol_name.clone()
             } else {
                 described.full_name()

@@ -121,7 +121,7 @@ fn split_debug_info() {
         // Variables in registers have lists of locations, by address in a unit that has a base.
         ("-O2 -gdwarf-4 -gsplit-dwarf", "dwp"),
         ("-O2 -gdwarf-4 -gsplit-dwarf -ffunction-sections", "dwp"),
-        // Some of llvm's take no compressed ones.
+        // Several versions of llvm-dwp take no compressed files.
         ("-O0 -gdwarf-5 -gsplit-dwarf -gz", "dwp-of-none"),
         ("-O0 -gdwarf-5 -gsplit-dwarf -fdebug-types-section", "llvm-dwp"),
     ] {
@@ -152,7 +152,7 @@ fn split_debug_info() {
     }
 }
 
-/// Those of DWARF 4 are not put together, and nothing is guessed.
+/// Type units of DWARF 4 are not put together, and no type is guessed.
 #[test]
 fn split_type_units_of_dwarf_4() {
     let workshop = Workshop::new();
@@ -197,8 +197,8 @@ fn split_units_of_cpp() {
     }
 }
 
-/// A file whose common parts dwz moved away lacks what lies there, and says so; one that dwz made
-/// smaller by itself is whole.
+/// A file with common parts moved away by dwz lacks the moved entries,
+/// and reports the lack; a file that dwz compressed alone is whole.
 #[test]
 fn debug_info_that_dwz_compressed() {
     if !support::is_installed("dwz") {
@@ -223,7 +223,7 @@ fn debug_info_that_dwz_compressed() {
     }
 }
 
-/// The file at the path is another one by now; the process runs the old one, which is what is read.
+/// The file at the path is another by now; the process runs the old file, and the old file is read.
 #[test]
 fn replaced_while_running() {
     let workshop = Workshop::new();
@@ -236,8 +236,8 @@ fn replaced_while_running() {
     }
 }
 
-/// After the end nothing new can be read, and that is said; what was known stays known, and so does a file
-/// that was opened for another of its mappings.
+/// After the end no new file can be read, with a report; known facts stay
+/// known, as does a file opened for another of the process's mappings.
 #[test]
 fn resolved_after_the_end() {
     let workshop = Workshop::new();
@@ -261,8 +261,7 @@ fn resolved_after_the_end() {
     }
 }
 
-/// Random bytes in every debug section: other names at most for what they describe, never a panic,
-/// never an endless loop.
+/// Random bytes in every debug section: wrong names at most, never a panic, never an endless loop.
 #[test]
 fn damaged_debug_info() {
     let workshop = Workshop::new();
@@ -317,7 +316,7 @@ fn debug_sections(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
         .collect()
 }
 
-/// A unit whose abbreviations lead nowhere is skipped and counted; the others are read.
+/// A unit with broken abbreviations is skipped and counted; further units are read.
 #[test]
 fn one_broken_unit() {
     let workshop = Workshop::new();

@@ -4,14 +4,14 @@
 //! frame address (CFA) is rsp or rbp plus a constant", and become a small copyable [`Rule`]; the
 //! others are evaluated in full each time.
 //!
-//! Why not framehop, which does the same: version 0.16 cannot read memory in a CFA expression,
-//! which glibc's signal return frame and gcc's realigned stacks need; it goes over to frame
-//! pointers without a word when tables are bad, so that no reason could be given for a cut stack;
-//! and it overflows on hostile offsets. What would be left for it to do is [`Rule::Offsets`]. It is
-//! the oracle of the tests instead.
+//! Why not framehop: version 0.16 cannot read memory in a CFA expression, as
+//! needed for glibc's signal return frame and gcc's realigned stacks. With bad
+//! tables, framehop changes to frame pointers without a report, and no reason
+//! could be given for a cut stack. Hostile offsets make framehop overflow. Only
+//! [`Rule::Offsets`] would remain for framehop, now the oracle of the tests.
 //!
-//! Limits: a walk knows no registers but rip, rsp and rbp, so the few rows that need another one are refused;
-//! `.debug_frame` is not read.
+//! Limits: a walk knows no registers but rip, rsp and rbp, and the few
+//! rows with further registers are refused; `.debug_frame` is not read.
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, EhFrameOffset, Evaluation, EvaluationResult,
@@ -22,7 +22,8 @@ use gimli::{
 use crate::elf::{Elf, Slice, UnwindIndex, UnwindTables};
 use crate::unwind::{CutReason, Registers};
 
-/// How to get from a frame to its caller. The return address lies below the CFA in all but [`Rule::Complex`].
+/// How to get from a frame to its caller. The return
+/// address lies below the CFA, except in [`Rule::Complex`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// CFA = rsp or rbp + offset; the caller's rbp is stored at CFA + offset, or unchanged.
@@ -70,8 +71,8 @@ fn simple(cfa: &CfaRule<usize>, rbp: Option<RegisterRule<usize>>) -> Option<Rule
     Some(Rule::Offsets { from_rbp, cfa: i32::try_from(offset).ok()?, rbp })
 }
 
-/// Registers that a function keeps for its caller, rbp and rsp aside: rbx, r12 to r15 (AMD64
-/// supplement, §3.2.1), by their numbers in DWARF.
+/// Registers that a function keeps for its caller, rbp and rsp aside:
+/// rbx, r12 to r15 (AMD64 supplement, §3.2.1), as DWARF numbers.
 pub(crate) const KEPT: [u16; 5] = [3, 12, 13, 14, 15];
 
 /// Place of the caller's register in a frame.
@@ -95,7 +96,8 @@ pub(crate) fn kept(elf: &Elf, address: u64, context: &mut Context) -> Option<[Ke
         Some(RegisterRule::Offset(offset)) => Kept::Stored(offset),
         Some(_) => Kept::Unknown,
     };
-    // The code that ends a signal handler keeps what the kernel stored, not what is in registers.
+    // The code that ends a signal handler preserves the
+    // values stored by the kernel, not those in registers.
     if entry.is_signal_trampoline() { None } else { Some(KEPT.map(of)) }
 }
 
@@ -182,7 +184,7 @@ fn entry<'a>(
     Ok((frames, entry))
 }
 
-/// Start addresses and offsets of all entries that can be read, by address.
+/// Start addresses and offsets of the readable entries, by address.
 pub(crate) fn sorted_index(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, usize)> {
     let mut frames = EhFrame::new(frames, LittleEndian);
     frames.set_address_size(8);

@@ -1,4 +1,4 @@
-//! Notices that another file was mapped where a known one was, as after `dlclose` and `dlopen`.
+//! Notices another file mapped in place of a known file, as after `dlclose` and `dlopen`.
 //!
 //! The kernel is asked for the one mapping around an address (`PROCMAP_QUERY`, include/uapi/linux/fs.h,
 //! Linux 6.11), which takes a microsecond however many mappings the process has. Older kernels refuse
@@ -50,7 +50,8 @@ pub(crate) enum Now {
 /// memory over an exec.
 pub(crate) fn ask(maps: &File, address: u64, known: &Mapping) -> Now {
     let mut query = Query { size: size_of::<Query>() as u64, address, ..Query::default() };
-    // SAFETY: the structure outlives the call, has the size that its field names, and asks for no names.
+    // SAFETY: the structure outlives the call, has the size
+    // stated in the size field, and requests no names.
     let done = unsafe { libc::ioctl(maps.as_raw_fd(), PROCMAP_QUERY, &raw mut query) };
     if done < 0 {
         return match io::Error::last_os_error().raw_os_error() {

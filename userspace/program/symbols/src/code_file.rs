@@ -1,6 +1,7 @@
 //! Functions of a file on disk with their code: for reports that read the program again.
 //!
-//! Sources of error: a function without unwind tables ends where its symbol says, or at the next symbol.
+//! Sources of error: a function without unwind tables ends
+//! at the symbol's stated end, or at the next symbol.
 
 use std::fmt;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! Compressed sections of files that a stranger may have made: what they claim is checked before
-//! anything is allocated, and unpacking ends where the claim ends.
+//! Compressed sections of files from untrusted makers: each claimed size
+//! is checked before allocation, and unpacking ends at the claimed size.
 //!
 //! A header may claim any size, and an allocation that fails ends the process. Deflate cannot give
 //! more than 1,032 times its bytes (zlib's technical notes, <https://zlib.net/zlib_tech.html>);
@@ -17,8 +17,8 @@ const FILE_BYTES: u64 = 2 << 30;
 /// Largest ratio of the bytes as unpacked to the bytes in the file.
 const RATIO: u64 = 1032;
 
-/// Whether the compressed sections of an ELF file claim no more than they can hold, each and in
-/// all. True for what is no ELF file of 64 bits.
+/// Whether the compressed sections of an ELF file claim no more than
+/// possible, each and in sum. True for bytes that are no ELF file of 64 bits.
 pub fn claims_are_bounded(elf: &[u8]) -> bool {
     ElfFile64::<Endianness>::parse(elf).map_or(true, |file| compressed(&file).is_some())
 }
@@ -32,8 +32,8 @@ pub(crate) fn is_bounded(elf: &[u8]) -> bool {
         || compressed.iter().all(|data| inflated_bytes(data.data, data.uncompressed_size).is_some())
 }
 
-/// The sections that are packed by zlib, and the bytes of all packed sections in the file; `None`
-/// where one claims too much.
+/// The sections packed by zlib, and the bytes of all packed
+/// sections in the file; `None` if a section claims too much.
 fn compressed<'d>(file: &ElfFile64<'d, Endianness>) -> Option<(Vec<CompressedData<'d>>, u64)> {
     let (mut claimed, mut packed) = (0u64, 0u64);
     let mut compressed = Vec::new();

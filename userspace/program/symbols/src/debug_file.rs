@@ -20,12 +20,12 @@ use crate::compressed::is_bounded;
 use crate::elf::{Bytes, Elf};
 use crate::opening::{Links, open_below, open_regular};
 
-/// Directories in which blazesym looks for what a file of debug information leads to.
+/// Directories in which blazesym looks for linked debug files.
 const DEBUG_DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Whether the further files that blazesym will open for this one are regular files whose sections
-/// may be unpacked. blazesym follows links by name (`.gnu_debuglink`, `.gnu_debugaltlink`,
-/// `.debug_sup`), and would wait for ever at a FIFO.
+/// Whether the further files that blazesym will open for `file` are regular files with
+/// sections that may be unpacked. blazesym follows links by name (`.gnu_debuglink`,
+/// `.gnu_debugaltlink`, `.debug_sup`), and would wait for ever at a FIFO.
 pub(crate) fn links_are_harmless(elf: &[u8], file: &File) -> bool {
     let Ok(parsed) = ElfFile64::<Endianness>::parse(elf) else { return true };
     let beside = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Names as people write them. Not here: Swift, D, OCaml; their names stay mangled.
+//! Names as people write them. Names of Swift, D and OCaml stay mangled.
 
 /// Demangles Rust and C++ names; others are returned as they are. What a compiler or linker put
 /// after the name (`.isra.0`, `@plt`) stays, and `thread_local!` variables of Rust are called as in
@@ -15,9 +15,9 @@ pub fn demangle(name: &str) -> String {
 }
 
 /// The function that a compiler took a region out of that threads run, by the name that the
-/// compiler gave the region: GCC's `f._omp_fn.0`, clang's `f.omp_outlined` and, before version 17,
-/// `.omp_outlined.`, which does not tell the function (empty then), `__omp_offloading_…_f_l12`,
-/// flang's `f..omp_par`. `None` for every other name. Mangled as it was.
+/// compiler gave the region: GCC's `f._omp_fn.0`, clang's `f.omp_outlined` and, before
+/// version 17, `.omp_outlined.`, without a function (empty then), `__omp_offloading_…_f_l12`,
+/// flang's `f..omp_par`. `None` for every other name. Mangled as in `name`.
 pub fn parallel_region(name: &str) -> Option<&str> {
     if let Some(rest) = name.strip_prefix("__omp_offloading_") {
         // Numbers of device and file, in hexadecimal.
@@ -28,7 +28,7 @@ pub fn parallel_region(name: &str) -> Option<&str> {
     marks.iter().find_map(|mark| name.split_once(mark)).map(|(function, _)| function)
 }
 
-/// A parallel region by its function and its start.
+/// A parallel region by function and start.
 pub fn region_name(function: &str, place: Option<(&str, u32)>) -> String {
     let function = short_name(function);
     let place = place.map(|(file, line)| format!(", {}:{line}", file.rsplit('/').next().unwrap_or(file)));
@@ -84,8 +84,8 @@ fn demangled(name: &str) -> String {
     name.to_owned()
 }
 
-/// Longer names stay mangled, as do those whose demangled form is longer than [`DEMANGLED_BYTES`]:
-/// a name may repeat parts of itself, so its length may grow exponentially.
+/// Longer names stay mangled, as do names with a demangled form above
+/// [`DEMANGLED_BYTES`]: back references in a name may make the length grow exponentially.
 const MANGLED_BYTES: usize = 64 << 10;
 const DEMANGLED_BYTES: usize = 256 << 10;
 

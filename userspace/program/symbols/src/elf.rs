@@ -1,11 +1,11 @@
-//! What an ELF file says without its debug information: segments, build id, where the unwind tables
-//! lie, function names.
+//! Facts of an ELF file without debug information: segments,
+//! build id, place of the unwind tables, function names.
 //!
-//! Reads x86-64 little-endian files only. Segments are read before sections and do not depend on
-//! them, so that a file whose section table is gone can still be unwound. Nothing here trusts the
-//! file: offsets out of bounds are absence.
+//! Reads x86-64 little-endian files only. Segments are read before sections,
+//! independently of sections: a file without a section table can still be
+//! unwound. The file is not trusted: offsets out of bounds are absence.
 //!
-//! A file that someone truncates in place while it is mapped reads as zeros from there on (`truncated`).
+//! A file truncated in place while mapped reads as zeros from the new end on (`truncated`).
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ impl Bytes {
     pub(crate) fn map(file: &File) -> io::Result<Self> {
         survive_truncation();
         // SAFETY: the mapping is private and read-only. Writers that change the file under us can
-        // make us read other bytes, which every reader here must survive anyway.
+        // make us read other bytes, and every reader in this crate must survive arbitrary bytes.
         unsafe { memmap2::Mmap::map(file) }.map(Self::Mapped)
     }
 }
@@ -58,7 +58,7 @@ struct Segment {
     executable: bool,
 }
 
-/// Where `.eh_frame` lies in the file, and how to find an address in it.
+/// Place of `.eh_frame` in the file, and how to find an address in `.eh_frame`.
 #[derive(Debug, Clone)]
 pub(crate) struct UnwindTables {
     pub(crate) index: UnwindIndex,
@@ -134,8 +134,8 @@ impl Elf {
         Some(this)
     }
 
-    /// `.eh_frame_hdr` names the start of `.eh_frame`; its end is taken to be that of its segment,
-    /// which is harmless because entries are found through the header's sorted table.
+    /// `.eh_frame_hdr` names the start of `.eh_frame`; the assumed end is the segment's
+    /// end, harmless because entries are found through the header's sorted table.
     fn tables(&self, address: u64, offset: u64, len: u64) -> Option<UnwindTables> {
         let header = usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(len)?).ok()?;
         let bases = BaseAddresses::default().set_eh_frame_hdr(address);
@@ -184,7 +184,7 @@ impl Elf {
         self.debug_link = debug_link;
     }
 
-    /// Whether it has debug information that may be read. The first answer may take long.
+    /// Whether the file has debug information that may be read. The first answer may take long.
     pub(crate) fn has_debug_info(&self) -> bool {
         self.claims_debug_info && *self.is_bounded.get_or_init(|| is_bounded(&self.bytes))
     }
@@ -194,9 +194,9 @@ impl Elf {
         self.claims_debug_info && !self.has_debug_info()
     }
 
-    /// Address in the file's own address space of what is mapped executable from this file offset,
-    /// the start of a page. That page may begin before the segment it was mapped for, with the end
-    /// of another one (lld lays files out so).
+    /// Address, in the file's own address space, of the executable mapping
+    /// from `offset`, the start of a page. The page may begin before the
+    /// mapped segment, with the end of another segment (lld's layout).
     pub(crate) fn address_of_mapping(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
             let first_page = segment.offset & !(PAGE_BYTES - 1);
@@ -210,7 +210,7 @@ impl Elf {
         Some(segment.address.wrapping_add(offset).wrapping_sub(segment.offset))
     }
 
-    /// Bytes of the file that are mapped to these addresses; shorter at the end of the segment.
+    /// Bytes of the file that are mapped from `address` on; shorter at the end of the segment.
     pub(crate) fn at(&self, address: u64, len: usize) -> Option<&[u8]> {
         let segment = self.segments.iter().find(|segment| segment.holds_address(address))?;
         let skip = address - segment.address;
@@ -228,7 +228,7 @@ impl Elf {
         let mut entries = Vec::new();
         for symbol in table.iter() {
             let function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-            // Hand-written assembly often lacks the type; its labels count if they lie in code.
+            // Hand-written assembly often lacks the type; labels in code count.
             let label = symbol.st_type() == elf::STT_NOTYPE && symbol.st_name(endian) != 0;
             let address = symbol.st_value(endian);
             let defined = symbol.st_shndx(endian) != elf::SHN_UNDEF;
@@ -272,7 +272,7 @@ impl Segment {
     }
 }
 
-/// Which of several names for one address is shown: the smallest.
+/// Order of several names for an address; the smallest is shown.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     label: bool,
@@ -318,7 +318,7 @@ impl Symbols {
             let symbol = self.entries[index];
             let covers = match symbol.size {
                 0 if self.full => index + 1 == behind,
-                // An export without a size may stand before much code that is not its own.
+                // An export without a size may precede much foreign code.
                 0 => symbol.address == address,
                 size => address - symbol.address < u64::from(size),
             };

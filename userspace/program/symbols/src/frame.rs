@@ -12,12 +12,12 @@ pub struct ModuleInfo {
     pub build_id: String,
 }
 
-/// One source-level frame. An address inside inlined calls has several, innermost first; the last
-/// one is the function that really exists in the code, and has [`SourceFrame::inlined`] false.
+/// One source-level frame. An address inside inlined calls has several, innermost first; the
+/// last is the function that really exists in the code, with [`SourceFrame::inlined`] false.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceFrame {
-    /// Demangled; where no table has a name, the file's name and the address where the function
-    /// starts, as "zstd+0x3a580", if unwind tables tell (`unknown` says so).
+    /// Demangled; without a name in any table, the file's name and the function's start
+    /// address, as "zstd+0x3a580", if unwind tables contain the start (see `unknown`).
     pub function: Option<String>,
     /// Source file, absolute as far as the debug information is.
     pub file: Option<String>,
@@ -68,15 +68,15 @@ pub enum Unknown {
     LinkersStub,
     /// The debug information is there but cannot be read.
     BadDebugInfo,
-    /// The debug information claims to be larger than it can be, or leads to a file that is no regular one.
+    /// The debug information claims an impossible size, or leads to a file that is not regular.
     DebugInfoRefused,
     /// The symboliser process ended or hung while it read the file.
     SymboliserEnded,
-    /// Nothing executable is mapped there, or the process was never seen.
+    /// No executable mapping has the address, or the process was never seen.
     Unmapped,
     /// The mapped file could not be opened any more.
     FileGone,
-    /// The file at this path is not the mapped one.
+    /// The file at this path is not the mapped file.
     FileReplaced,
     /// We have no right to open the mapped file.
     NotPermitted,

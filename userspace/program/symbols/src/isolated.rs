@@ -1,18 +1,17 @@
-//! The symboliser process, and the tracer's side of it: strangers' files are read where a death
-//! costs nothing but names.
+//! The symboliser process, and the tracer's side: strangers'
+//! files are read by a process whose death costs only names.
 //!
-//! Debug information and symbol tables of traced programs may be made to end their reader: by an
-//! allocation that fails, by recursion until the stack ends, by a loop, by a file system that never
-//! answers. None of these is a panic that could be caught. So a process of its own opens debug
-//! files, reads symbols and runs blazesym, for a tracer that waits for each answer no longer than
-//! [`Isolation::patience`].
+//! Debug information and symbol tables of traced programs may be made to end their
+//! reader: by an allocation that fails, by recursion until the stack ends, by a loop,
+//! by a file system that never answers. No panic handler could catch such an end. A
+//! separate process therefore opens debug files, reads symbols and runs blazesym. The
+//! tracer waits for each answer no longer than [`Isolation::patience`].
 //!
-//! The process is the tracer's own program, started anew rather than forked: it takes the place of
-//! one that died when the tracer has many threads, and must not hold a copy of the tracer's memory.
-//! Its memory is limited (`serve`). Module and root directory reach it as open descriptors, so that
-//! what is read does not depend on a process that ends meanwhile. Requests are answered in their
-//! order, so the file that was read at a death is known: nobody is asked for its names again, and
-//! [`unnamed`] says so.
+//! The process is the tracer's own program, started anew rather than forked: a replacement starts
+//! when the tracer has many threads, and must not contain a copy of the tracer's memory. Memory is
+//! limited (`serve`). Module and root directory arrive as open descriptors, independent of a traced
+//! process that ends meanwhile. Answers come in the order of requests, hence the file read at a
+//! death is known. The file's names are never requested again, and [`unnamed`] lists the file.
 //!
 //! Limits: headers and unwind tables of modules are still read by the tracer. The process has the
 //! tracer's rights.
@@ -50,9 +49,9 @@ impl Default for Isolation {
     }
 }
 
-/// A program of 284 MB with debug information has its first 3,000 names within 0.6 s
-/// (`cargo run --release -p locality-symbols --example isolation -- FILE 3000`). A hang delays all
-/// other names so long.
+/// A program of 284 MB with debug information has its first 3,000 names within
+/// 0.6 s (`cargo run --release -p locality-symbols --example isolation -- FILE 3000`).
+/// A hang delays all further names by the same time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After so many ends no further process is started: each may have cost [`PATIENCE`].
 const MOST_ENDS: u32 = 8;
@@ -149,7 +148,7 @@ impl Client {
         questions.iter().map(frames).collect()
     }
 
-    /// The same for one address.
+    /// [`Client::frames`] for one address.
     pub(crate) fn frames_at(&mut self, module: &Arc<Module>, inside: u64) -> Rc<[SourceFrame]> {
         let question = Question { module: Arc::clone(module), addresses: vec![inside] };
         let answer = self.frames(std::slice::from_ref(&question)).pop().and_then(|mut frames| frames.pop());
@@ -202,8 +201,8 @@ impl Client {
         answers
     }
 
-    /// Asks for all that is not lost, and appends answers as they come. An error says how the
-    /// process ended over the next.
+    /// Asks for every address without a lost file, and appends answers
+    /// as received. An error says how the process ended over the next.
     fn exchange(
         &mut self,
         rest: &[(usize, Wanted<'_>)],

@@ -2,10 +2,10 @@
 //! format is one line per function, "START SIZE NAME" with hexadecimal numbers:
 //! tools/perf/Documentation/jit-interface.txt of Linux).
 //!
-//! The file is opened while the process lives and read through that descriptor, so that it may be
-//! deleted later. A map grows: only what was appended is read. Runtimes reuse addresses, so a later
-//! line takes the place of all earlier lines that it overlaps. A name is therefore the name at the
-//! time of reading, not of the sample. Lines and inlining are not in this format.
+//! The file is opened while the process lives and read through the descriptor, and may be
+//! deleted later. A map grows: only appended lines are read. Runtimes reuse addresses,
+//! hence a later line replaces all overlapping earlier lines. A name is therefore the name
+//! at the time of reading, not of the sample. Lines and inlining are not in this format.
 //!
 //! Anyone can create files in `/tmp`. A map is believed only when it is a regular file of the
 //! process's user or of root, and was written after the process began: process ids come again, and
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::frame::Unknown;
 use crate::opening::{Links, open_below};
 
-/// A map larger than this is not read further; node.js writes some 10 MB in hours.
+/// Larger maps are not read further; node.js writes about 10 MB in hours.
 const MAX_BYTES: u64 = 256 << 20;
 /// A map with more functions than this is not read further.
 const MAX_FUNCTIONS: usize = 1 << 20;
@@ -56,7 +56,8 @@ impl PerfMap {
         self.file.is_none() && self.tried.is_none_or(|tried| tried.elapsed() > RETRY)
     }
 
-    /// Opens the file if it is there by now. `started`: start of the process since boot, in clock ticks.
+    /// Opens the file if present by now. `started`: start
+    /// of the process since boot, in clock ticks.
     pub(crate) fn open(&mut self, pid: u32, started: Option<u64>) {
         self.tried = Some(Instant::now());
         (self.file, self.refused) = match open(pid, started) {
@@ -96,7 +97,7 @@ impl PerfMap {
             file.take(PIECE.min(bytes - self.read_bytes)).read_to_end(&mut text)?;
             let Some(last) = text.iter().rposition(|&byte| byte == b'\n') else {
                 if (text.len() as u64) < PIECE {
-                    // The runtime may be writing its last line at this moment.
+                    // The runtime may be writing the last line at this moment.
                     break;
                 }
                 self.in_long_line = true;
@@ -116,7 +117,7 @@ impl PerfMap {
     }
 }
 
-/// Adds a function in place of all overlapping ones.
+/// Adds a function in place of all overlapping functions.
 fn insert(functions: &mut BTreeMap<u64, (u64, Box<str>)>, start: u64, end: u64, name: Box<str>) {
     if start >= end {
         return;
@@ -134,8 +135,8 @@ fn open(pid: u32, started: Option<u64>) -> Result<File, Option<Unknown>> {
     let status = fs::read(format!("/proc/{pid}/status")).map_err(|_| None)?;
     let status = String::from_utf8_lossy(&status);
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    // The file's name has the id that the process knows itself by: the last one of NSpid
-    // (proc_pid_status(5)).
+    // The file's name has the process's id in the innermost
+    // namespace: the last of NSpid (proc_pid_status(5)).
     let own_id =
         field("NSpid:").split_whitespace().next_back().map_or_else(|| pid.to_string(), str::to_owned);
     let users: Vec<u32> = field("Uid:").split_whitespace().filter_map(|user| user.parse().ok()).collect();
@@ -150,7 +151,7 @@ fn open(pid: u32, started: Option<u64>) -> Result<File, Option<Unknown>> {
     Ok(file)
 }
 
-/// Whether a file can be the map of a process with these user ids that began at this time.
+/// Whether a file can be the map of a process with the given user ids and start time.
 fn judge(file: &Metadata, users: &[u32], began: Option<SystemTime>) -> Result<(), Unknown> {
     if file.uid() != 0 && !users.contains(&file.uid()) {
         return Err(Unknown::PerfMapForeign);

@@ -1,7 +1,7 @@
 //! Mappings of a process from `/proc/PID/maps` (proc_pid_maps(5)).
 //!
-//! One snapshot, parsed and sorted. It does not follow the process: [`crate::Processes`] re-reads.
-//! A line that cannot be parsed is left out rather than failing the whole file.
+//! One snapshot, parsed and sorted. A snapshot does not follow the process: [`crate::Processes`]
+//! re-reads. An unparsable line is left out rather than failing the whole file.
 
 use std::fs;
 use std::io;
@@ -51,7 +51,7 @@ impl Mappings {
         let text = fs::read(format!("/proc/{pid}/maps"))?;
         let mappings = Self::parse(&text);
         if mappings.entries.is_empty() {
-            // Zombies and kernel threads have the file, but nothing in it.
+            // Zombies and kernel threads have an empty file.
             return Err(io::Error::new(io::ErrorKind::NotFound, "the process has no memory of its own"));
         }
         Ok(mappings)
@@ -83,7 +83,7 @@ impl Mappings {
     }
 }
 
-/// `last_path` lets neighbouring mappings of one file share its name.
+/// `last_path` lets neighbouring mappings of a file share the name.
 fn parse_line(line: &str, last_path: &mut Arc<str>) -> Option<Mapping> {
     let mut rest = line;
     let mut field = || {

@@ -1,4 +1,4 @@
-//! One opened module: the ELF file of a mapping, open for as long as somebody needs it.
+//! An opened module: the ELF file of a mapping, open as long as needed.
 //!
 //! Modules are shared among processes. The bytes are a private mapping of the file that the process
 //! really runs, so a file that is deleted or replaced, and a process that ends, take nothing away
@@ -6,8 +6,8 @@
 //! by path and `/proc/self/fd/N` is the only path that stays true. Debug information is opened with
 //! the module, or by the symboliser process (`isolated`).
 //!
-//! Modules that no process uses any more stay open for the next process that maps the same file, for
-//! programs start the same commands and load the same libraries again and again; see [`SPARE`].
+//! Modules without a process stay open for the next process with the same file, because
+//! programs start the same commands and load the same libraries repeatedly; see [`SPARE`].
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ use crate::regions::enclosing_function;
 use crate::stubs::Stubs;
 use crate::unsplit::unsplit;
 
-/// Open modules without a process: the last used ones, limited by their number and the sum of their
-/// files' bytes.
+/// Open modules without a process: the last used, limited
+/// by number and by the sum of the files' bytes.
 const SPARE: usize = 48;
 const SPARE_BYTES: usize = 128 << 20;
 
-/// Identity of a file and its contents on this machine.
+/// Identity of a file and contents on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum FileKey {
     File { device: u64, inode: u64, bytes: u64, modified_ns: (i64, i64) },
@@ -68,7 +68,7 @@ pub(crate) struct Module {
     derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-/// What is known of a module beside its headers and unwind tables.
+/// Facts of a module beyond headers and unwind tables.
 #[derive(Debug)]
 pub(crate) struct Debug {
     /// The separate debug file, for names that were stripped from the module; or split debug
@@ -99,7 +99,7 @@ impl Module {
         })
     }
 
-    /// Opens the debug information, unless that was done: reads what a stranger may have written.
+    /// Opens the debug information at the first call: reads untrusted bytes.
     pub(crate) fn debug(&self) -> &Debug {
         self.debug.get_or_init(|| Debug::of(self))
     }
@@ -228,21 +228,21 @@ impl ModuleFile {
         self.0.function(address).map(|(_, name, _)| name)
     }
 
-    /// Mangled name of the function that the source declares around a line, of the unit whose code
-    /// has the address: for code that the compiler took out of the function.
+    /// Mangled name of the function that the source declares around a line, in the
+    /// unit with the address: for code that the compiler took out of the function.
     pub fn function_around(&self, address: u64, path: &str, line: u32) -> Option<String> {
         enclosing_function(self.0.dwarf_bytes(), address, path, line)
     }
 
-    /// Data derived from the file, once for all processes that map it. Each file has one such
-    /// value; `None` for a request of another type.
+    /// Data derived from the file, once for all processes that map it.
+    /// Each file has a single value; `None` for a request of another type.
     pub fn derived<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<Arc<T>> {
         let derived = self.0.derived.get_or_init(|| Arc::new(make()));
         Arc::clone(derived).downcast().ok()
     }
 
-    /// The separate debug file, where one was found by build id or debug link, or what split debug
-    /// information was put together to; `None` as well when the file has its own debug information.
+    /// The separate debug file, found by build id or debug link, or put together from
+    /// split debug information; `None` as well when the file contains debug information.
     pub fn debug_bytes(&self) -> Option<&[u8]> {
         self.0.debug().elf.as_ref().map(|elf| &*elf.bytes)
     }
@@ -361,9 +361,9 @@ fn mapped(mapping: &Mapping) -> Mapped {
     (mapping.device, mapping.inode, Arc::clone(&mapping.path))
 }
 
-/// Opens the file that is really mapped. `/proc/PID/map_files` always leads to it, but asks for
-/// CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc_pid_map_files(5)); the path below the process's
-/// root may meanwhile lead to another file, which its inode tells.
+/// Opens the file that is really mapped. `/proc/PID/map_files` always leads to the mapped
+/// file, but requires CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (proc_pid_map_files(5)). The
+/// path below the process's root may meanwhile lead to another file, distinguished by inode.
 fn open_mapped(pid: u32, mapping: &Mapping) -> Result<(File, &str), Unknown> {
     let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
         Some(path) => (path, true),
@@ -399,7 +399,7 @@ fn started_as(pid: u32, mapped: &str, file: &Metadata) -> Option<String> {
     let beside = |name: &str| format!("{directory}/{name}");
     let told = executed_path(pid);
     let last = told.as_deref().and_then(|told| told.rsplit('/').next()).map(beside);
-    // The kernel's name of the thread is that of the file until the program changes it.
+    // The kernel's name of the thread is the file's name until the program changes the name.
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     let comm = comm.map(|comm| beside(comm.trim_end_matches('\n')));
     let absolute = told.filter(|told| told.starts_with('/'));
@@ -443,8 +443,8 @@ pub(crate) fn unknown(error: &io::Error) -> Unknown {
     }
 }
 
-/// The vdso is no file. It is read from the process or, if forbidden, from this process: one kernel
-/// has one 64-bit vdso, and another size shows a foreign one.
+/// The vdso is no file, and is read from the process or, if forbidden, from this
+/// process: one kernel has one 64-bit vdso, and another size shows a foreign one.
 fn vdso(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
     read_memory(&pid.to_string(), mapping.start, mapping.end).or_else(|error| {
         let own = crate::maps::Mappings::read(std::process::id())?;

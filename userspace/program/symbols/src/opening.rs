@@ -1,9 +1,9 @@
 //! Opens files that a traced process, or anyone, may have put in place: regular files only, and
 //! below a process's root.
 //!
-//! A path is first opened without its file (`O_PATH`, open(2)), which neither waits for the other
-//! end of a FIFO nor starts a device. Only a regular file is then opened for reading, through its
-//! descriptor, so it cannot be exchanged in between.
+//! A path is first opened without its file (`O_PATH`, open(2)), an open that neither
+//! waits for the other end of a FIFO nor starts a device. Only a regular file is then
+//! opened for reading, through the first descriptor, and cannot be exchanged in between.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -36,7 +36,7 @@ pub(crate) fn open_below(root: &Path, path: &Path, links: Links) -> io::Result<F
     let no_follow = if links == Links::NotTheLast { libc::O_NOFOLLOW } else { 0 };
     let flags = (libc::O_PATH | libc::O_CLOEXEC | no_follow) as u64;
     let text = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: all fields are numbers, valid as 0; the structure may grow, so it has no literal.
+    // SAFETY: all fields are numbers, valid as 0; the structure may grow, hence no literal.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     (how.flags, how.resolve) = (flags, libc::RESOLVE_IN_ROOT);
     // SAFETY: path and structure outlive the call, and the size is the structure's.

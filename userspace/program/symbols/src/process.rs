@@ -1,4 +1,4 @@
-//! What is known of the traced processes: mappings, and the modules that addresses fell in.
+//! Facts of the traced processes: mappings, and the modules that addresses fell in.
 //!
 //! A snapshot that outlives the process: modules stay open, and vanished mappings (unload, exec,
 //! exit) are remembered if an address was seen in them. The process is never stopped, written or
@@ -33,8 +33,8 @@ use crate::module::{Module, ModuleFile, Modules};
 const READING_SHARE: u32 = 20;
 const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Without answers about single mappings, all are read again after this time, or after this multiple
-/// of the reading time where that is longer.
+/// Without answers about single mappings, all are read again after this
+/// time, or after the given multiple of the reading time if longer.
 const UNCHECKED: Duration = Duration::from_millis(100);
 const UNCHECKED_SHARE: u32 = 100;
 
@@ -96,7 +96,7 @@ impl Processes {
         lock(&process).start_again()
     }
 
-    /// Forgets a process and closes the modules that only it used.
+    /// Forgets a process and closes the modules used by no other process.
     pub fn forget(&self, pid: u32) {
         self.lock().remove(&pid);
         self.modules.close_unused();
@@ -108,20 +108,20 @@ impl Processes {
         Some(lock(&process).mappings.clone())
     }
 
-    /// How often the mappings were read: while it stays, [`Processes::mappings`] says the same. 0
-    /// for an unknown process.
+    /// Number of readings of the mappings: while unchanged,
+    /// [`Processes::mappings`] is unchanged. 0 for an unknown process.
     pub fn readings(&self, pid: u32) -> u64 {
         self.process(pid).map_or(0, |process| lock(&process).readings)
     }
 
-    /// Changes when an address of the process may mean something else than before. 0 for an unknown process.
+    /// Changes when an address of the process may have a new meaning. 0 for an unknown process.
     pub fn generation(&self, pid: u32) -> u64 {
         self.process(pid).map_or(0, |process| lock(&process).generation)
     }
 
-    /// Opens the ELF file of a mapping of the process, executable or not. Open files are
-    /// shared, so asking again is cheap while one handle lives; what was opened while the process
-    /// lived is found after its end too.
+    /// Opens the ELF file of a mapping of the process, executable or not. Open
+    /// files are shared: asking again is cheap while one handle lives. Files
+    /// opened while the process lived are found after the process's end too.
     pub fn open_module(&self, pid: u32, mapping: &Mapping) -> Result<ModuleFile, Unknown> {
         if mapping.inode == 0 {
             return Err(Unknown::NotElf);
@@ -146,8 +146,8 @@ impl Processes {
         self.modules.len()
     }
 
-    /// The file that code at an address comes from, and what addresses of the process have more than those of
-    /// the file (wrapping); `None` for generated code and files that cannot be read.
+    /// The file with the code at an address, and the process's addresses minus
+    /// the file's (wrapping); `None` for generated code and unreadable files.
     pub fn module_of(&self, pid: u32, address: u64) -> Option<(Arc<crate::ModuleInfo>, u64)> {
         match self.code_at(pid, address) {
             Code::Module { module, bias } => Some((Arc::clone(&module.info), bias)),
@@ -155,8 +155,8 @@ impl Processes {
         }
     }
 
-    /// Process address of the start of the function around `address`: of its symbol or, without
-    /// one, of its unwind table entry.
+    /// Process address of the start of the function around `address`:
+    /// of the symbol or, without a symbol, of the unwind table entry.
     pub fn function_start(&self, pid: u32, address: u64) -> Option<u64> {
         let Code::Module { module, bias } = self.code_at(pid, address) else { return None };
         let inside = address.wrapping_sub(bias);
@@ -168,9 +168,9 @@ impl Processes {
         Some(start.wrapping_add(bias))
     }
 
-    /// Code bytes from the mapped file, not from the process, so without breakpoints that others
-    /// patched in. `None` when the range does not lie inside one segment of a file, or is longer
-    /// than 1 MiB.
+    /// Code bytes from the mapped file, not from the process, hence
+    /// without breakpoints patched in by debuggers. `None` when the range
+    /// does not lie inside one segment of a file, or is longer than 1 MiB.
     pub fn text_bytes(&self, pid: u32, range: Range<u64>) -> Option<Vec<u8>> {
         let len = usize::try_from(range.end.checked_sub(range.start)?).ok().filter(|&len| len <= 1 << 20)?;
         let Code::Module { module, bias } = self.code_at(pid, range.start) else { return None };
@@ -225,15 +225,15 @@ pub(crate) struct Process {
     maps: Option<File>,
     /// Starts of mappings that were compared with the kernel's for the stack being walked.
     compared: Vec<u64>,
-    /// Starts of mappings whose place something else has taken since the last reading.
+    /// Starts of mappings replaced since the last reading.
     outdated: Vec<u64>,
-    /// Since when another one is seen to run.
+    /// Since when another program is seen to run.
     another_since: Option<Instant>,
     /// Executable mappings that an address fell in, by start.
     seen: HashMap<u64, Code>,
     /// Files that were opened on demand, by device and inode.
     files: HashMap<((u32, u32), u64), Arc<Module>>,
-    /// Such mappings that vanished, the latest last.
+    /// Vanished mappings of `seen`, the latest last.
     past: Vec<(Mapping, Code)>,
     pub(crate) perf_map: PerfMap,
     modules: Arc<Modules>,
@@ -273,9 +273,10 @@ impl Process {
     fn start_again(&mut self) -> io::Result<()> {
         let mut read = Ok(());
         for _ in 0..READINGS_MAX {
-            // Names of the code that another program generated are not this program's.
+            // Names of code generated by another program are invalid for the new program.
             self.perf_map = PerfMap::default();
-            // First, so a reading belongs to this program or, visibly, to a later one.
+            // First, because a reading then belongs to this
+            // program or, visibly, to a later program.
             self.open_memory();
             read = self.read_again();
             if read.is_ok() {
@@ -295,7 +296,7 @@ impl Process {
         self.compared.clear();
     }
 
-    /// Reads the mappings again if something else than the known mapping is at a code address now.
+    /// Reads the mappings again if the known mapping at a code address was replaced.
     pub(crate) fn compare(&mut self, address: u64) {
         let Some(known) = self.mappings.find(address).filter(|mapping| mapping.executable) else { return };
         if self.compared.contains(&known.start) {
@@ -341,7 +342,8 @@ impl Process {
         self.next_unchecked = done + ((done - started) * UNCHECKED_SHARE).max(UNCHECKED);
         let read = read?;
         if self.is_another_program() {
-            // Whoever follows the process tells of it, unless what the kernel said was lost.
+            // The tracer that follows the process reports
+            // the exec, unless the kernel's event was lost.
             let since = *self.another_since.get_or_insert(started);
             if since.elapsed() < TOLD_WITHIN {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "the process runs another program"));
@@ -370,7 +372,7 @@ impl Process {
         Ok(())
     }
 
-    /// What lies at an address; `None` when nothing executable does, now or in the past.
+    /// The code at an address; `None` without executable code, now or in the past.
     pub(crate) fn code_at(&mut self, address: u64) -> Option<Code> {
         if let Some(code) = self.current_code_at(address) {
             return Some(code);
@@ -441,8 +443,8 @@ impl Process {
     }
 }
 
-/// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). The name before may contain anything, so fields
-/// count from its end.
+/// Field 22 of `/proc/PID/stat` (proc_pid_stat(5)). The preceding
+/// name may contain any bytes; fields count from the name's end.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);

@@ -87,8 +87,8 @@ fn symbolised_after_the_end() {
     assert!(frames.iter().all(|frame| frame.unknown == Some(Unknown::Unmapped)), "{frames:?}");
 }
 
-/// Commands that are started again and again map the same files, whose modules are opened once; of those
-/// that nobody maps any more, the last ones stay open only.
+/// Commands that are started again and again map the same files, with modules
+/// opened once; of modules no longer mapped, only the last stay open.
 #[test]
 fn modules_of_ended_processes_are_spare() {
     let workshop = Workshop::new();
@@ -229,7 +229,7 @@ fn library_loaded_late() {
     assert_eq!(symbolizer.symbolize(target.pid, out[2])[0].function.as_deref(), Some("main"));
 }
 
-/// Nobody asks for new mappings: the next stack notices that its code is another file's.
+/// Without a request for new mappings, the next stack notices code of another file.
 #[test]
 fn a_library_in_the_place_of_another() {
     let workshop = Workshop::new();
@@ -280,7 +280,7 @@ fn another_program_executed() {
         now.iter().any(|mapping| mapping.path.ends_with("/chain"))
     });
     std::thread::sleep(Duration::from_millis(50));
-    // Nobody has said so yet: its mappings are not mixed up with those from before.
+    // The exec is not reported yet: new mappings are not mixed up with earlier mappings.
     let (mappings, readings) = (before.processes.mappings(target.pid), before.processes.readings(target.pid));
     assert!(before.processes.refresh(target.pid).is_err());
     assert_eq!(before.processes.mappings(target.pid), mappings);
@@ -338,7 +338,7 @@ fn code_bytes_and_function_starts() {
     }
 }
 
-/// A runtime in a process id namespace names its perf map by the id that it has there.
+/// A runtime in a process id namespace names the perf map by the runtime's id in the namespace.
 #[test]
 fn perf_map_in_a_pid_namespace() {
     if !is_root("a process id namespace") {
@@ -361,8 +361,8 @@ fn perf_map_in_a_pid_namespace() {
     assert_eq!(walk.names()[1], "generated::function");
 }
 
-/// A program that was started by a link is called by the link, which may change its name and
-/// arguments meanwhile; another process of the same file keeps its own name.
+/// A program started by a link is called by the link, and may change name
+/// and arguments meanwhile; another process of the file has a separate name.
 #[test]
 fn a_program_that_was_started_by_a_link_is_called_by_it() {
     let workshop = Workshop::new();

@@ -28,7 +28,7 @@ fn module(path: &Path) -> ModuleInfo {
     ModuleInfo { path: path.to_str().unwrap().into(), build_id: String::new() }
 }
 
-/// Addresses of its code, so far apart.
+/// Addresses of the file's code, `step` bytes apart.
 fn code(path: &Path, step: usize) -> Vec<u64> {
     let bytes = fs::read(path).unwrap();
     let text = object::File::parse(&*bytes).unwrap();
@@ -36,7 +36,7 @@ fn code(path: &Path, step: usize) -> Vec<u64> {
     (text.address()..text.address() + text.size()).step_by(step).collect()
 }
 
-/// A program whose debug information ends its reader.
+/// A program with debug information that ends the reader.
 fn nested(workshop: &Workshop) -> PathBuf {
     let source = "../../../../../tests/programs/nested_inlines.c";
     workshop.compile("nested", "gcc", source, "-O1 -Wl,--build-id=none")
@@ -66,7 +66,7 @@ fn names_are_the_same() {
     let mut with_lines = 0;
     for path in &files {
         let (module, addresses) = (module(path), if path.exists() { code(path, 3) } else { vec![7] });
-        // Some in one request, some alone, some outside of the code.
+        // Half of the addresses in one request, the rest alone, two outside of the code.
         there
             .prepare_in_file(&module, addresses.iter().copied().filter(|address| address % 2 == 0).collect());
         for address in addresses.into_iter().chain([0, u64::MAX]) {
@@ -136,7 +136,7 @@ fn a_file_that_ends_its_reader_costs_its_own_names() {
     assert!(matches!(&*said, [how] if how.contains("SIGSEGV")), "once: {said:?}");
 }
 
-/// In the same request as others, whose names are not lost.
+/// In one request with further modules, without loss of the modules' names.
 #[test]
 fn a_hostile_module_among_others_of_a_process() {
     let workshop = Workshop::new();
@@ -174,7 +174,7 @@ fn instead(workshop: &Workshop, name: &str, script: &str) -> Isolation {
     Isolation { program, patience: Duration::from_millis(300) }
 }
 
-/// Whatever it does or answers, the caller has its frames in time.
+/// Despite any behaviour or answer of the process, the caller has the frames in time.
 #[test]
 fn processes_that_hang_end_or_talk_nonsense() {
     let workshop = Workshop::new();
@@ -227,14 +227,14 @@ fn after_many_ends_nobody_is_asked() {
     let starts = fs::read_to_string(settings.program.with_extension("starts")).unwrap();
     assert_eq!(starts.lines().count(), 8);
     assert!(unnamed().iter().any(|unnamed| unnamed.path.is_none() && unnamed.how.contains("ended 8 times")));
-    // One that cannot be started at all.
+    // A process that cannot be started.
     let settings = Isolation { program: workshop.path("nobody"), ..settings };
     let mut symbolizer = isolated(settings);
     assert!(is_lost(&symbolizer.symbolize_in_file(&module(&first), 0x1139), 0x1139));
 }
 
-/// Killed while nobody asks, by the kernel or a person: the next one takes its place, and no name
-/// is lost.
+/// Killed between requests, by the kernel or a person: the
+/// next process takes over, and no name is lost.
 #[test]
 fn a_death_between_requests_costs_nothing() {
     let workshop = Workshop::new();

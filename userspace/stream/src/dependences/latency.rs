@@ -1,4 +1,4 @@
-//! What an instruction's latency is like: the class that a machine has a number for.
+//! Classes of latency of instructions: a machine has a number for each class.
 
 use iced_x86::{Mnemonic, OpKind, Register};
 
@@ -55,12 +55,12 @@ pub enum LatencyClass {
     Call,
     /// Returns.
     Return,
-    /// System calls, and instructions that wait for all earlier ones.
+    /// System calls, and instructions that wait for all earlier instructions.
     System,
 }
 
-/// The mnemonic in lower case, of an instruction with VEX or EVEX prefix that of the older one which
-/// does the same: `addsd` for `Vaddsd`.
+/// The mnemonic in lower case, of an instruction with VEX or EVEX prefix
+/// the name of the equivalent older instruction: `addsd` for `Vaddsd`.
 fn name(mnemonic: Mnemonic) -> String {
     let name = format!("{mnemonic:?}").to_ascii_lowercase();
     let is_system = ["verr", "verw", "vmcall", "vmmcall", "vmread", "vmwrite"].contains(&name.as_str());

@@ -1,5 +1,5 @@
-//! The symboliser process by itself, for the tests of this crate. The product's own program becomes
-//! it ([`locality_symbols::become_symboliser_if_asked`]).
+//! The symboliser process alone, for the tests of this crate. The product's own
+//! program becomes the process ([`locality_symbols::become_symboliser_if_asked`]).
 
 use std::process::ExitCode;
 

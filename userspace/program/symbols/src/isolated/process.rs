@@ -21,7 +21,7 @@ use crate::truncated::add_truncated_pages;
 /// How long the end of a killed process is waited for.
 const BURIAL: Duration = Duration::from_millis(100);
 
-/// A symboliser process from its start to its end.
+/// A symboliser process from start to end.
 #[derive(Debug)]
 pub(super) struct Process {
     pid: u32,
@@ -33,9 +33,9 @@ pub(super) struct Process {
     unsent: Vec<u8>,
     cpu_ns: u64,
     truncated: u64,
-    /// Its message about its end.
+    /// The process's message about the end.
     last_words: Option<String>,
-    /// It was too late, so the tracer ends it.
+    /// An answer was too late, and the tracer ends the process.
     is_late: bool,
 }
 
@@ -67,7 +67,7 @@ impl Process {
         })
     }
 
-    /// Whether a module must be sent first; afterwards it has it.
+    /// Whether a module must be sent first; afterwards the process counts as having the module.
     pub(super) fn takes(&mut self, number: u32) -> bool {
         self.has.insert(number)
     }
@@ -100,7 +100,7 @@ impl Process {
         Ok(())
     }
 
-    /// Sends what was not sent yet.
+    /// Sends the bytes not sent yet.
     pub(super) fn flush(&mut self) -> Result<(), String> {
         let end = Instant::now() + self.patience;
         let bytes = std::mem::take(&mut self.unsent);
@@ -185,7 +185,7 @@ impl Process {
         // ends nothing.
         let by_itself = !self.is_late && is_ready(self.pidfd.as_fd(), libc::POLLIN, BURIAL);
         if !by_itself {
-            // It lives, or is not reaped: the number is its own.
+            // The process lives, or is not reaped: no other process has the number.
             if let Some(cpu_ns) = cpu_ns(self.pid) {
                 self.count(cpu_ns);
             }
@@ -200,8 +200,8 @@ impl Process {
         let (mut info, mut usage) =
             unsafe { (std::mem::zeroed::<libc::siginfo_t>(), std::mem::zeroed::<libc::rusage>()) };
         let flags = libc::WEXITED | libc::WNOHANG;
-        // SAFETY: both destinations are live. Somebody who waits for all children may have taken
-        // the entry.
+        // SAFETY: both destinations are live. Another wait
+        // for all children may have taken the entry.
         let reaped = unsafe {
             libc::syscall(libc::SYS_waitid, libc::P_PIDFD, pidfd, &raw mut info, flags, &raw mut usage)
         };

@@ -1,7 +1,7 @@
 //! The symboliser process: started by the tracer from its own program, limited, then one answer to
 //! each request.
 //!
-//! The process has one thread. An error ends it, and the tracer starts another one.
+//! The process has one thread. An error ends the process, and the tracer starts another.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -23,19 +23,20 @@ use crate::truncated::truncated_pages;
 pub(super) const ARGUMENT: &str = "--locality-symboliser";
 /// Descriptor of the socket from the tracer.
 const SOCKET: RawFd = 0;
-/// Most memory of its own, in bytes: twice what the compressed sections of a file may claim in all.
+/// Most private memory, in bytes: twice the limit of the
+/// sum that compressed sections of a file may claim.
 const MOST_MEMORY: u64 = 4 << 30;
-/// Most address space, in bytes. Debug files are mapped, those of a browser with some GiB, and cost
-/// no memory by that.
+/// Most address space, in bytes. Debug files are mapped (a
+/// browser's have a few GiB), without a cost in memory.
 const MOST_ADDRESSES: u64 = 64 << 30;
 
-/// To be called first in `main` of each program that isolates names: where the program was started
-/// to be the symboliser process, it becomes that and does not return.
+/// To be called first in `main` of each program that isolates names: a program
+/// started as the symboliser process serves as one, and the call does not return.
 pub fn become_symboliser_if_asked() {
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|argument| argument == ARGUMENT) && arguments.next().is_none() {
         settle();
-        // SAFETY: the tracer put it there; otherwise its first use fails.
+        // SAFETY: the tracer put the socket at this number; otherwise the first use fails.
         let socket = unsafe { OwnedFd::from_raw_fd(SOCKET) };
         exit(match serve(socket.as_fd()) {
             Ok(()) => 0,
@@ -44,7 +45,7 @@ pub fn become_symboliser_if_asked() {
     }
 }
 
-/// Limits what it may take. What fails here makes a hostile file a little more harmful.
+/// Limits the process's resources. A failed limit makes a hostile file a little more harmful.
 fn settle() {
     // SAFETY: system calls with plain arguments; name and limits are live.
     unsafe {
@@ -60,7 +61,7 @@ fn settle() {
             limit = libc::rlimit { rlim_cur: most, rlim_max: most };
             libc::setrlimit(resource, &raw const limit);
         }
-        // The tracer answers these, and lets go of the socket when it ends.
+        // The tracer answers these signals, and closes the socket at the tracer's end.
         for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGTSTP, libc::SIGPIPE]
         {
             libc::signal(signal, libc::SIG_IGN);
@@ -77,7 +78,8 @@ fn settle() {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Reports the signal of its end; a wait for all children of the tracer may take the status first.
+/// Reports the signal that ends the process; a wait for all
+/// children of the tracer may take the status first.
 extern "C" fn on_death(signal: i32) {
     let words = (DYING | signal as u32 & 0xff).to_le_bytes();
     // SAFETY: system calls with plain arguments and live bytes. The action was reset, so the signal

@@ -1,5 +1,4 @@
-//! What is said between tracer and symboliser process: messages, each after its length, through a
-//! socket.
+//! Messages between tracer and symboliser process: each follows a length, through a socket.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
@@ -12,8 +11,8 @@ use crate::frame::{SourceFrame, Unknown};
 /// The tracer asks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// A module by its number, without an answer. Descriptors come with it: of the file, unless
-    /// there are bytes, and of the root directory, unless that could not be opened.
+    /// A module by number, without an answer. Descriptors come with the message:
+    /// of the file, unless `bytes` are sent, and of the root directory, if opened.
     Module { number: u32, path: String, root: Vec<u8>, bytes: Option<Vec<u8>> },
     /// Frames at these addresses of a module.
     Frames(u32, Vec<u64>),
@@ -27,7 +26,7 @@ pub(super) struct Answer {
     pub(super) said: Said,
     /// CPU time of the process so far.
     pub(super) cpu_ns: u64,
-    /// Unreadable pages that it met so far.
+    /// Unreadable pages found by the process until now.
     pub(super) truncated: u64,
 }
 
@@ -58,7 +57,7 @@ impl From<SourceFrame> for Part {
 }
 
 impl Said {
-    /// Whether a message answers this one.
+    /// Whether the message answers `wanted`.
     pub(super) fn fits(&self, wanted: &Wanted<'_>) -> bool {
         match (self, wanted) {
             (Self::Frames(frames), Wanted::Frames(addresses)) => frames.len() == addresses.len(),
@@ -86,7 +85,7 @@ pub(super) fn packed(message: &impl Serialize) -> io::Result<Vec<u8>> {
 /// Descriptors that come with a message at most.
 const MOST_DESCRIPTORS: usize = 2;
 
-/// Room for their control message, aligned as the kernel wants it.
+/// Room for the control message, aligned as the kernel requires.
 #[repr(C, align(8))]
 struct Control([u8; 32]);
 
@@ -110,8 +109,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], with: &[BorrowedFd<'_>]
     let space = if with.is_empty() { 0 } else { (unsafe { libc::CMSG_SPACE(size) }) as usize };
     let message = header(&mut part, &mut control, space);
     if !with.is_empty() {
-        // SAFETY: the control buffer has room for one message of two descriptors, and its length
-        // was set.
+        // SAFETY: the control buffer has room for one message of two descriptors, and a set length.
         unsafe {
             let first = libc::CMSG_FIRSTHDR(&raw const message);
             (*first).cmsg_level = libc::SOL_SOCKET;
@@ -149,13 +147,13 @@ pub(super) fn receive(
     // SAFETY: the kernel filled in the control buffer and its length.
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     if !first.is_null() {
-        // SAFETY: not null, so it points to a whole header in our buffer.
+        // SAFETY: not null, hence a pointer to a whole header in our buffer.
         let (level, kind, length) = unsafe { ((*first).cmsg_level, (*first).cmsg_type, (*first).cmsg_len) };
         if (level, kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
             // SAFETY: computes a size.
             let data = length.saturating_sub(unsafe { libc::CMSG_LEN(0) } as usize);
             for index in 0..data / size_of::<RawFd>() {
-                // SAFETY: the message holds so many new descriptors, which are ours.
+                // SAFETY: the message has at least `index + 1` new descriptors, owned by us.
                 descriptors.push(unsafe {
                     let from = libc::CMSG_DATA(first).cast::<RawFd>().add(index);
                     OwnedFd::from_raw_fd(from.read_unaligned())
