@@ -19,12 +19,12 @@ use super::sys;
 
 /// Signals that end the tool.
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Seconds for completing the file after a signal against the report.
+/// Seconds for completing the file after the report is cancelled.
 const GRACE_S: u32 = 1;
 
 /// Effect of a signal.
 mod stage {
-    /// A signal ends the trace, by listeners elsewhere.
+    /// The first signal ends the trace, by a handler elsewhere.
     pub const TRACE: u8 = 0;
     /// The trace is ending.
     pub const CLOSING: u8 = 1;

@@ -14,7 +14,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-/// The user and group without files: the kernel's overflow ids (`/proc/sys/kernel/overflowuid`).
+/// The user and group without property: the kernel's overflow ids (`/proc/sys/kernel/overflowuid`).
 pub(super) const NOBODY: u32 = 65_534;
 /// Greatest number of open descriptors.
 pub(super) const FILES: u64 = 4096;

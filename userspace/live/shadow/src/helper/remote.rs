@@ -13,7 +13,7 @@
 //!
 //! Limits: this file shows memory that the program itself may not read (`PROT_NONE`), where the
 //! program's own load would fault. A read waits for a page swapped out or on a slow file system,
-//! with the target's map locked for reading, so that the target's running threads cannot change
+//! with the target's map locked for reading, so that the target's remaining threads cannot change
 //! mappings meanwhile; the client's time limit frees the stopped thread, not the map
 //! (https://github.com/torvalds/linux/blob/v6.12/mm/memory.c, `__access_remote_vm`).
 

@@ -8,8 +8,8 @@
 //! window process may make references: the process writes only between a question and the answer,
 //! and the tracer reads only after the answer.
 //!
-//! The file cannot shrink (sealed), hence reading cannot
-//! fail. The file is sparse, hence unused room is free.
+//! The file cannot shrink (sealed), hence reading cannot fail.
+//! The file is sparse, hence unused room costs no memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -87,8 +87,8 @@ impl Shared {
         unsafe { self.base.add(64).cast::<AtomicU32>().as_ref() }
     }
 
-    /// The window process' id, marked after the process'
-    /// death; [`death`] requires a distance of one cache line.
+    /// The window process' id, marked after the process' death; [`death`]
+    /// requires one cache line's distance from [`Shared::answered`].
     pub(super) fn alive(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { self.base.add(128).cast::<AtomicU32>().as_ref() }

@@ -1,5 +1,5 @@
-//! The window process as a real process: rights, survival of hostile targets, cost to targets,
-//! and equality of windows in the window process and in the test process. Needs root, to read
+//! The window process as a real process: rights, hangs and deaths, cost to targets, and
+//! equality of windows in the window process and in the test process. Needs root, to read
 //! the memory of foreign processes; without root, each test prints a line and is skipped.
 #![cfg(test)]
 
