@@ -1,16 +1,16 @@
-//! Abilities of this machine for a trace, missing ones with their consequences, and the repairing
-//! command.
+//! Abilities of the machine for a trace; for missing
+//! abilities, the consequences and the repairing command.
 //!
-//! [`examine`] looks and tries; [`print_text`] words it for a person, [`print_json`] for a program.
-//! What can be tried is tried (the eBPF object is loaded, the clock runs, a child of our own is
-//! stopped, debug registers are reserved, an address sample is taken), because settings explain a
-//! refusal but do not predict it.
+//! [`examine`] looks and tries; [`print_text`] prints the findings for people, [`print_json`] for
+//! programs. Abilities are tried as far as possible (the eBPF object is loaded, the clock runs, a
+//! child of our own is stopped, debug registers are reserved, an address sample is taken), because
+//! settings explain a refusal but do not predict refusals.
 //!
-//! The examined process is never stopped, traced or written: it is read through `/proc`, and debug
-//! registers are only reserved for it, by events that are never enabled. Not here: mending
-//! anything, and measuring costs (`calibrate`).
+//! The examined process is never stopped, traced or written: `doctor` reads
+//! the process through `/proc`, and only reserves debug registers, by events
+//! never enabled. Not here: repairs, and measuring costs (`calibrate`).
 //!
-//! Limits: x86-64 Linux. A capability that fails only sometimes is reported by one attempt.
+//! Limits: x86-64 Linux. A capability that fails only at times is reported by one attempt.
 
 mod debug_info;
 mod exact;
@@ -41,18 +41,18 @@ pub use text::{Style, print_text};
 ///  "target": {"pid": 4242, "command": "…", "checks": [], "notes": []}}
 /// ```
 ///
-/// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence` and `mend` are absent where
-/// there is none; `target` is absent when no process was named. Checks are distinguished by `id`; new
-/// ones may be added.
+/// `state` is `ok`, `degraded`, `missing` or `unknown`; `consequence`
+/// and `mend` are absent if empty; `target` is absent without a named
+/// process. Checks are distinguished by `id`; new checks may be added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// `locality-doctor/1`.
     pub schema: &'static str,
-    /// Whether a trace can be made: nothing is [`State::Missing`].
+    /// Whether a trace can be made: no check is [`State::Missing`].
     pub possible: bool,
     /// The machine's capabilities.
     pub machine: Vec<Check>,
-    /// The process that was named.
+    /// The named process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Target>,
 }
@@ -67,13 +67,13 @@ impl Report {
 /// Findings about one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Target {
-    /// As it was named.
+    /// The named process id.
     pub pid: u32,
-    /// Its command line; empty without such a process.
+    /// Command line; empty for an absent process.
     pub command: String,
     /// Possible measurements.
     pub checks: Vec<Check>,
-    /// Effects of a trace that the process and other programs notice.
+    /// Effects of a trace noticed by the process and by further programs.
     pub notes: Vec<String>,
 }
 
@@ -84,14 +84,14 @@ pub struct Check {
     pub id: &'static str,
     /// For people.
     pub name: &'static str,
-    /// How well it serves.
+    /// How well the capability serves.
     pub state: State,
-    /// What was found, in a few words.
+    /// Finding, in a few words.
     pub found: String,
-    /// Consequence for the user; `None` if all is well.
+    /// Consequence for the user; `None` for [`State::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consequence: Option<String>,
-    /// The command that helps, if any.
+    /// The repairing command, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mend: Option<String>,
 }
@@ -102,11 +102,11 @@ pub struct Check {
 pub enum State {
     /// As wanted.
     Ok,
-    /// A trace is possible, with less in it or at a higher cost.
+    /// A trace is possible, with less content or at a higher cost.
     Degraded,
-    /// No trace is possible without it.
+    /// No trace is possible without the capability.
     Missing,
-    /// It could not be found out.
+    /// The state could not be found out.
     Unknown,
 }
 
@@ -142,13 +142,13 @@ pub fn print_json(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// How many of what.
+/// A number with a noun in the singular or plural.
 fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Checks this machine and, if one is named, a process. Takes about half a second. Must be called
-/// from one thread at a time, and from a process that does not itself wait for any child meanwhile.
+/// Checks the machine and, if given, a process. Takes about half a second. Must be called
+/// from one thread at a time, and from a process that does not wait for children meanwhile.
 pub fn examine(pid: Option<u32>) -> Report {
     let rights = Rights::own();
     let offsets = btf::kernel_offsets();

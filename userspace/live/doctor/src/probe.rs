@@ -1,10 +1,10 @@
-//! Tries what a trace needs of the kernel: the eBPF object, the clock, debug registers, a stop.
+//! Tries the kernel features of a trace: the eBPF object, the clock, debug registers, a stop.
 //!
-//! Debug registers are counted by opening watchpoints that stay disabled: the kernel reserves a
-//! register when the event is opened and loads it when the event is enabled
-//! (`register_perf_hw_breakpoint` reserves:
-//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/hw_breakpoint.c>), so that no thread
-//! notices.
+//! Debug registers are counted by opening watchpoints that stay disabled: the
+//! kernel reserves a register when the event is opened and loads the register
+//! when the event is enabled (`register_perf_hw_breakpoint` reserves:
+//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/hw_breakpoint.c>),
+//! so that no thread notices.
 
 use std::{io, time::Duration};
 
@@ -26,14 +26,15 @@ use locality_kernel::{
 /// Debug registers of an x86 thread.
 pub(super) const DEBUG_REGISTERS: usize = 4;
 
-/// A user address that no event of ours is ever enabled on: the last page below 2^47.
+/// A user address never watched by an enabled event: the last page below 2^47.
 const UNTOUCHED: u64 = 0x7fff_ffff_e000;
 
-/// `offsets`: where the kernel's fields are; without them the object is not loaded.
+/// `offsets`: offsets of the kernel's fields; without offsets the object is not loaded.
 pub(super) fn checks(offsets: Option<&KernelOffsets>) -> Vec<Check> {
     let mut loaded = offsets.context("not tried without the kernel's types").and_then(load);
     let heap = offsets.map(heap_probes);
-    // The settings of a trace are constants, so each makes a program of its own for the verifier.
+    // The settings of a trace are constants, so each
+    // setting makes a separate program for the verifier.
     let others = offsets.filter(|_| loaded.is_ok()).and_then(|offsets| load_others(offsets).err());
     let online = aya::util::online_cpus().unwrap_or_else(|_| vec![0]);
     let object = loaded.as_mut().ok();
@@ -53,7 +54,7 @@ fn load(offsets: &KernelOffsets) -> Result<(Object, Ring)> {
     Ok((object, ring))
 }
 
-/// Loads what traces of cgroups and of the machine use.
+/// Loads the programs for traces of cgroups and of the machine.
 fn load_others(offsets: &KernelOffsets) -> Result<()> {
     for filter in [Filter::Cgroups(Vec::new()), Filter::All] {
         Object::load(&filter, offsets)?.0.attach_lifecycle()?;
@@ -89,7 +90,7 @@ pub(super) fn io_error(error: &anyhow::Error) -> Option<&io::Error> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-/// For missing rights, says how to get them. Root has none to get.
+/// For missing rights, names the command that gets rights. Root has no further rights.
 pub(super) fn mend_rights(check: Check, error: Option<&io::Error>) -> Check {
     match error.and_then(io::Error::raw_os_error) {
         Some(libc::EPERM | libc::EACCES) if !sys::is_root() => check.mend("sudo locality-bpf doctor"),
@@ -97,7 +98,7 @@ pub(super) fn mend_rights(check: Check, error: Option<&io::Error>) -> Check {
     }
 }
 
-/// Opens the clock on every CPU and watches it run the `sample` program.
+/// Opens the clock on every CPU and checks that the clock runs the `sample` program.
 fn clock_check(object: Option<&Object>, online: &[u32]) -> Check {
     let check =
         Check::ok("clock", "software clock event", format!("opens on {}", count(online.len(), "CPU")));
@@ -135,7 +136,7 @@ fn fires(clocks: &[Opened], object: &Object) -> Result<bool> {
     for clock in clocks {
         clock.enable()?;
     }
-    // Idle CPUs do not tick, so this one stays busy.
+    // Idle CPUs do not tick, so the present CPU stays busy.
     let end_ns = sys::monotonic_ns() + Duration::from_millis(100).as_nanos() as u64;
     while sys::monotonic_ns() < end_ns {
         if runs()? > before {
@@ -145,7 +146,7 @@ fn fires(clocks: &[Opened], object: &Object) -> Result<bool> {
     Ok(false)
 }
 
-/// Debug registers that are free in a thread (0: the calling one).
+/// Number of free debug registers in a thread (0: the calling thread).
 pub(super) fn free_registers(tid: u32) -> io::Result<usize> {
     let mut reserved = Vec::new();
     while reserved.len() < DEBUG_REGISTERS {

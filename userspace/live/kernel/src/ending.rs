@@ -1,11 +1,11 @@
 //! Signals that end the tool at any moment, in any wait: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
 //!
-//! The first of them ends a trace, and the report follows. One that comes later ends the tool
-//! without a report: at once where the profile is complete, within [`GRACE_S`] where it is still
-//! being written, and the next one at once. A sentence says which command prints the report. The
-//! handlers only do what is allowed in one, so a system call that waits (for a reader of a pipe,
-//! for a command) is no obstacle. Commands that never call [`listen`] have the default actions
-//! ([`by_default`]).
+//! The first signal ends a trace, and the report follows. A later signal ends the tool without a
+//! report: at once if the profile is complete, within [`GRACE_S`] if the profile is still being
+//! written. A further signal ends the tool at once. A sentence names the command that prints the
+//! report. The handlers are limited to calls allowed in handlers, so a waiting system call (for a
+//! reader of a pipe, for a command) is no obstacle. Commands that never call [`listen`] have the
+//! default actions ([`by_default`]).
 //!
 //! Not here: how a trace ends (`session` of the tracer).
 
@@ -19,32 +19,32 @@ use super::sys;
 
 /// Signals that end the tool.
 const SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Seconds in which the file is completed after somebody wants no report.
+/// Seconds for completing the file after the report is cancelled.
 const GRACE_S: u32 = 1;
 
-/// What a signal does.
+/// Effect of a signal.
 mod stage {
-    /// The first ends the trace; somebody else listens.
+    /// The first signal ends the trace, by a handler elsewhere.
     pub const TRACE: u8 = 0;
     /// The trace is ending.
     pub const CLOSING: u8 = 1;
     /// The report is not wanted any more; the file is being completed.
     pub const HURRY: u8 = 2;
-    /// The file is complete, or there is none.
+    /// The file is complete, or does not exist.
     pub const OVER: u8 = 3;
 }
 
 static STAGE: AtomicU8 = AtomicU8::new(stage::TRACE);
-/// The signal that ended the tool's wish for a report.
+/// The signal that cancelled the report.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// Printed by a handler that ends the tool; null: nothing.
+/// Sentence printed by a handler that ends the tool; null: no sentence.
 static SENTENCE: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
-/// A launched command that runs, which a SIGTERM to us means too; 0: none.
+/// A running launched command, also a target of a SIGTERM to us; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 static IS_LISTENING: AtomicBool = AtomicBool::new(false);
 
-/// Has the signals do what the head of this file says, in this process and from now on, for a trace
-/// with this profile. A hang-up stays ignored under `nohup`.
+/// Installs the handlers described at the head of the file, for a
+/// trace with `profile`. A hang-up stays ignored under `nohup`.
 ///
 /// # Errors
 /// The kernel refuses a handler.
@@ -60,7 +60,7 @@ pub fn listen(profile: &Path) -> io::Result<()> {
         if signal == libc::SIGHUP && sys::is_ignored(signal) {
             continue;
         }
-        // SAFETY: the action only does what is allowed in a handler.
+        // SAFETY: the action is limited to calls allowed in a handler.
         unsafe { signal_hook_registry::register(signal, move || on_signal(signal)) }?;
         unblock(signal);
     }
@@ -70,9 +70,9 @@ pub fn listen(profile: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the signals end this process, even if the parent ignores or blocks them, as shells do with
-/// Ctrl-C for jobs started with `&`. Not for a process that launches a command, which starts with
-/// the inherited state.
+/// Makes the signals end this process, even if ignored or blocked by the parent,
+/// as shells do with Ctrl-C for jobs started with `&`. Not for a process that
+/// launches a command, because commands start with the inherited state.
 pub fn by_default() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: no handler is installed, only the default restored.
@@ -81,9 +81,9 @@ pub fn by_default() {
     }
 }
 
-/// Whoever started us may have blocked it.
+/// Unblocks a signal, possibly blocked by the parent.
 fn unblock(signal: i32) {
-    // SAFETY: the set is live, and all its bytes may be zero before its initialisation.
+    // SAFETY: the set is live, and may be all zeros before the initialisation.
     unsafe {
         let mut set = std::mem::zeroed::<libc::sigset_t>();
         libc::sigemptyset(&raw mut set);
@@ -106,9 +106,9 @@ fn on_signal(signal: i32) {
     end(signal);
 }
 
-/// Says why and ends this process by the signal. Allowed in a handler.
+/// Prints the sentence, and ends the process by the signal. Allowed in a handler.
 fn end(signal: i32) {
-    // SAFETY: a sentence is never freed once it was made known; the calls are allowed in a handler.
+    // SAFETY: a published sentence is never freed; the calls are allowed in a handler.
     unsafe {
         if let Some(sentence) = SENTENCE.load(SeqCst).as_ref() {
             libc::write(libc::STDERR_FILENO, sentence.as_ptr().cast(), sentence.len());
@@ -121,31 +121,31 @@ fn end(signal: i32) {
         libc::signal(signal, libc::SIG_DFL);
         unblock(signal);
         libc::raise(signal);
-        // Only the first process of a container survives that.
+        // Only the first process of a container survives `raise`.
         libc::_exit(128 + signal);
     }
 }
 
-/// What is said when a signal ends the tool; replaces what was to be said before.
+/// Sets the sentence printed when a signal ends the tool.
 fn will_say(sentence: Option<String>) {
     let sentence = sentence.map_or(std::ptr::null_mut(), |text| Box::into_raw(Box::new(text)));
-    // The former text may be in use by a handler at this moment, and is not freed. A run has three
-    // of them.
+    // The former text may be in use by a handler at the
+    // moment, and is not freed. A run has three texts.
     SENTENCE.store(sentence, SeqCst);
 }
 
-/// The trace has ended; its profile is being completed.
+/// The trace has ended; the profile is being completed.
 pub fn closing() {
     STAGE.fetch_max(stage::CLOSING, SeqCst);
 }
 
-/// Whether somebody wants no report, so that the file is to be completed soon.
+/// Whether the report is cancelled, and the file must be completed soon.
 pub fn is_urgent() -> bool {
     STAGE.load(SeqCst) == stage::HURRY
 }
 
-/// The profile is complete, and what comes is for the reader alone. Ends the process if somebody
-/// wants no report.
+/// The profile is complete, and only the report follows.
+/// Ends the process if the report is cancelled.
 pub fn complete(profile: &Path) {
     will_say(Some(format!(
         "locality-bpf: ended without a report; the profile is complete: `{}` prints it\n",
@@ -154,7 +154,7 @@ pub fn complete(profile: &Path) {
     over();
 }
 
-/// Nothing is left to do but to print or to wait, for which nothing need be said: a signal ends the process.
+/// Only printing or waiting remains, without a need for a sentence: a signal ends the process.
 pub fn printed() {
     will_say(None);
     over();
@@ -164,11 +164,12 @@ fn over() {
     if STAGE.swap(stage::OVER, SeqCst) == stage::HURRY {
         end(SIGNAL.load(SeqCst));
     }
-    // SAFETY: no handler is installed, only the default restored: Ctrl-Z stops again what writes a report.
+    // SAFETY: no handler is installed, only the default
+    // restored: Ctrl-Z stops the writer of a report again.
     unsafe { libc::signal(libc::SIGTSTP, libc::SIG_DFL) };
 }
 
-/// A command of ours runs (0: no more), which a SIGTERM to us means too.
+/// A command of ours runs (0: no more), also a target of a SIGTERM to us.
 pub fn means(command: i32) {
     COMMAND.store(command, SeqCst);
 }

@@ -1,14 +1,12 @@
-//! State inherited by this process, read before the tool changes it, for the command that takes its
-//! place.
+//! State inherited by the tool, read before changes by the tool, for the launched command.
 //!
 //! Rust's runtime ignores `SIGPIPE` and opens closed standard descriptors, the tracer blocks
-//! `SIGCHLD` and raises its limits. So [`GIVEN`] is filled by the dynamic loader, ahead of `main`.
-//! [`hand_over`] puts a forked child back in that state. `fork` itself carries over all else that
-//! `execve` keeps: folder, umask, priorities, processors, other descriptors.
+//! `SIGCHLD` and raises resource limits. [`GIVEN`] is therefore filled by the dynamic loader, ahead
+//! of `main`. [`hand_over`] restores the state in a forked child. `fork` carries over the remaining
+//! state preserved by `execve`: folder, umask, priorities, processors, further descriptors.
 //!
-//! Limits: the command's parent is this process, and the command does not lead its process group.
-//! CPU time, zombies and page faults that a process brings along over `execve` stay with this
-//! process.
+//! Limits: the command's parent is the tool, and the command does not lead a process group. CPU
+//! time, zombies and page faults that a process brings along over `execve` stay with the tool.
 
 use std::{
     env,
@@ -21,14 +19,14 @@ use std::{
 
 /// Signals of Linux, 1 to 64; signal `n` is bit `n - 1` of a set.
 const SIGNALS: c_int = 64;
-/// Bytes of the kernel's signal sets; the C library hides two signals in its own.
+/// Bytes of the kernel's signal sets; the C library's sets hide two signals.
 const SET_BYTES: usize = 8;
 /// Resource limits of Linux, `RLIMIT_CPU` to `RLIMIT_RTTIME`.
 const LIMITS: usize = 16;
-/// Interval timers, which `execve` keeps and `fork` does not.
+/// Interval timers, preserved by `execve` but not by `fork`.
 const TIMERS: [c_int; 3] =
     [libc::ITIMER_REAL as c_int, libc::ITIMER_VIRTUAL as c_int, libc::ITIMER_PROF as c_int];
-/// Signals that mean us, whether or not they were blocked for the command.
+/// Signals for the tool, whether or not blocked for the command.
 const OURS: [c_int; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGCHLD];
 
@@ -44,8 +42,8 @@ static READ_EARLY: extern "C" fn() = {
         let given = given();
         let ours: u64 = OURS.into_iter().map(bit).sum();
         set_mask(Some(set_mask(None) & (!ours | given.pending)));
-        // SAFETY: no handler is installed, only the default. Who ignores SIGCHLD does not learn how
-        // children end.
+        // SAFETY: no handler is installed, only the default. A process
+        // that ignores SIGCHLD does not learn how children end.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
     read
@@ -56,18 +54,18 @@ pub fn given() -> &'static Inherited {
     GIVEN.get_or_init(Inherited::read)
 }
 
-/// State that `execve` preserves, and that the tool or `fork` would change.
+/// State preserved by `execve`, but changed by the tool or `fork`.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
-    /// Signals that are ignored.
+    /// Ignored signals.
     ignored: u64,
-    /// Signals that are blocked.
+    /// Blocked signals.
     blocked: u64,
     /// Pending signals, blocked until unblocked.
     pending: u64,
-    /// Standard descriptors that are closed.
+    /// Closed standard descriptors.
     closed: [bool; 3],
-    /// Soft and hard limits by `RLIMIT_…`; `None` where the kernel knows no such limit.
+    /// Soft and hard limits by `RLIMIT_…`; `None` for a limit unknown to the kernel.
     limits: [Option<libc::rlimit>; LIMITS],
     /// `ITIMER_…` at the start, as set by `perl -e 'alarm 5; exec …'`.
     timers: [libc::itimerval; TIMERS.len()],
@@ -79,7 +77,7 @@ pub struct Inherited {
 
 impl Inherited {
     fn read() -> Self {
-        // SAFETY: an interval timer of zeros is one that does not run.
+        // SAFETY: an interval timer of zeros does not run.
         let mut timers = [unsafe { std::mem::zeroed::<libc::itimerval>() }; TIMERS.len()];
         for (which, timer) in TIMERS.iter().zip(&mut timers) {
             // SAFETY: the destination is live; the call fails for no known timer.
@@ -115,9 +113,9 @@ fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// Whether a signal is ignored, the two that the C library keeps to itself included.
+/// Whether a signal is ignored, including the C library's two hidden signals.
 fn is_ignored(signal: c_int) -> bool {
-    // The kernel's `struct sigaction` begins with the handler; it has 32 bytes.
+    // The kernel's `struct sigaction` begins with the handler, and has 32 bytes.
     let mut action = [0usize; 4];
     let none = ptr::null::<usize>();
     // SAFETY: the destination is live and as large as the kernel's structure.
@@ -133,7 +131,7 @@ fn is_ignored(signal: c_int) -> bool {
     done == 0 && action[0] == libc::SIG_IGN
 }
 
-/// The blocked signals of this thread; sets them if a set is given.
+/// The thread's blocked signals; replaced by a given set.
 fn set_mask(mask: Option<u64>) -> u64 {
     let mut before = 0u64;
     let new = mask.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -155,8 +153,8 @@ fn limit(resource: u32) -> Option<libc::rlimit> {
     (unsafe { libc::getrlimit(resource, &mut limit) } == 0).then_some(limit)
 }
 
-/// Stops the inherited timers after the launch of a command: they belong to the command, for which
-/// [`hand_over`] starts them anew.
+/// Stops the inherited timers before the launch of a command: the timers
+/// belong to the command, and are restarted there by [`hand_over`].
 pub fn stop_timers() {
     let given = given();
     for (which, timer) in TIMERS.iter().zip(&given.timers) {
@@ -174,13 +172,13 @@ fn is_running(timer: &libc::itimerval) -> bool {
     timer.it_value.tv_sec != 0 || timer.it_value.tv_usec != 0
 }
 
-/// Puts this process, a forked child that is about to become the command, in the state that we were given.
+/// Restores the inherited state in a forked child about to become the command.
 ///
 /// Allocates nothing, and makes only calls allowed after `fork`.
 pub fn hand_over() {
     let given = given();
-    // SAFETY: system calls with pointers live for each. None can harm the following ones; after a
-    // refusal the command has this process's state.
+    // SAFETY: system calls with pointers live for each. No call can harm
+    // a following call; after a refusal the command has the tool's state.
     unsafe {
         for (resource, wanted) in (0u32..).zip(&given.limits) {
             if let (Some(wanted), Some(now)) = (wanted, limit(resource))
@@ -190,7 +188,7 @@ pub fn hand_over() {
             }
         }
         for signal in 1..=SIGNALS {
-            // Handlers of ours would swallow what comes ahead of `execve`.
+            // Handlers of ours would swallow signals ahead of `execve`.
             let ignored = given.ignored & bit(signal) != 0;
             libc::signal(signal, if ignored { libc::SIG_IGN } else { libc::SIG_DFL });
         }
@@ -213,8 +211,8 @@ pub fn hand_over() {
     }
 }
 
-/// The environment of a command: the inherited one, in its order. Shells put the started file into
-/// `_`; if it names this program, the command's file takes its place.
+/// The environment of a command: the inherited environment, in order. Shells put the
+/// started file into `_`; if `_` names our program, the command's file is put there.
 pub fn environment(file: &Path) -> Vec<CString> {
     let itself = env::current_exe().ok();
     let names_us =
@@ -230,13 +228,14 @@ pub fn environment(file: &Path) -> Vec<CString> {
     words
 }
 
-/// All words of our environment; the standard library leaves out those without a name.
+/// All words of our environment; the standard library leaves out words without a name.
 fn own_words() -> Vec<CString> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
     let mut words = Vec::new();
-    // SAFETY: the list ends in a null pointer, its words in 0, and nothing of ours changes the environment.
+    // SAFETY: the list ends in a null pointer, each word
+    // in 0, and no code of ours changes the environment.
     unsafe {
         let mut next = environ;
         while !next.is_null() && !(*next).is_null() {

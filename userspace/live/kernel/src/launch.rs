@@ -1,4 +1,4 @@
-//! Starts a command that waits, before its program is loaded, until the trace is ready.
+//! Starts a command that waits for the trace to be ready before loading the program.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -18,7 +18,7 @@ pub struct Launched {
     channel: UnixStream,
 }
 
-/// A command that could not be started.
+/// Failed start of a command.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot run `{name}`")]
 pub struct CannotRun {
@@ -33,7 +33,7 @@ impl CannotRun {
         Self { name, source }
     }
 
-    /// What a shell returns in this case (POSIX, "Exit Status for Commands").
+    /// Exit status of a shell for the error (POSIX, "Exit Status for Commands").
     pub fn exit_code(&self) -> u8 {
         match self.source.kind() {
             io::ErrorKind::NotFound => 127,
@@ -82,8 +82,8 @@ fn executable(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Forks the child, which will have that environment and otherwise what we were given
-/// ([`inherited`]). Must be called while the process has one thread.
+/// Forks the child, with the given environment and otherwise the inherited
+/// state ([`inherited`]). Must be called while the process has one thread.
 pub fn prepare(command: &[OsString], environment: &[CString]) -> io::Result<Launched> {
     let words: Result<Vec<CString>, _> =
         command.iter().map(|word| CString::new(OsStr::new(word).as_bytes())).collect();
@@ -102,9 +102,10 @@ pub fn start(words: &[CString], environment: &[CString]) -> io::Result<u32> {
 
 fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
     inherited::stop_timers();
-    // Both ends close on exec, so the parent reads the end of the stream when the program was loaded.
+    // Both ends close on exec, so the parent reads the
+    // end of the stream once the program is loaded.
     let (ours, theirs) = UnixStream::pair()?;
-    // SAFETY: with one thread the child may continue as a copy of this process.
+    // SAFETY: with one thread the child may continue as a copy of the parent.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -115,19 +116,19 @@ fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
     }
 }
 
-/// The child's life until it is the command.
+/// The child's life until `execve`.
 fn run(command: &[CString], environment: &[CString], mut channel: UnixStream) -> ! {
-    // Until the kernel names it after its program, the child is no process of this tool for whoever
-    // lists those. SAFETY: the name is a C string.
+    // A name for the child until the kernel sets the program's name, so that lists
+    // of the tool's processes omit the child. SAFETY: the name is a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"launched".as_ptr()) };
     let mut go = [0u8];
     if channel.read_exact(&mut go).is_ok() {
         let (words, environment) = (pointers(command), pointers(environment));
         inherited::hand_over();
-        // SAFETY: the lists end in null pointers, and their strings are live.
+        // SAFETY: the lists end in null pointers, and the strings are live.
         unsafe { libc::execvpe(words[0], words.as_ptr(), environment.as_ptr()) };
         let error = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-        // The parent reports the error; without the parent nobody reads it.
+        // The parent reports the error; without a parent the error is lost.
         let _ = channel.write_all(&error.to_ne_bytes());
     }
     // SAFETY: ends the copy of the process without running our own exit handlers.
@@ -140,7 +141,7 @@ fn pointers(words: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 impl Launched {
-    /// Lets the command run; returns once its program is loaded, or with the reason why it could not be.
+    /// Lets the command run; returns once the program is loaded, or the error of loading.
     pub fn go(mut self) -> io::Result<()> {
         self.channel.write_all(&[1])?;
         let mut error = [0u8; 4];
@@ -151,38 +152,38 @@ impl Launched {
     }
 }
 
-/// A command that was started.
+/// A started command.
 #[derive(Debug, Clone, Copy)]
 pub struct Started {
     /// Its process id.
     pub pid: u32,
-    /// Its wait status, if it ended within the trace.
+    /// Wait status, if the command ended within the trace.
     pub status: Option<i32>,
 }
 
 impl Started {
-    /// Passes on a signal that was meant for us.
+    /// Passes on a signal sent to us.
     pub fn signal(self, signal: i32) {
-        // SAFETY: a system call with plain arguments; the child has not been waited for, so the id
-        // is still its own.
+        // SAFETY: a system call with plain arguments; the child
+        // has not been waited for, so the id is still the child's.
         if self.status.is_none() && unsafe { libc::kill(self.pid as libc::pid_t, signal) } != 0 {
             tracing::debug!("command not signalled: {}", io::Error::last_os_error());
         }
     }
 
-    /// Waits for its end after the end of the trace, and returns its wait status. The command is
-    /// not traced any more.
+    /// Waits for the command's end after the end of the trace, and
+    /// returns the wait status. The command is not traced any more.
     pub fn wait(self) -> io::Result<i32> {
         if let Some(status) = self.status {
             return Ok(status);
         }
-        // Seen before it is collected, or its number might be another process' when a signal is
-        // passed on to it. SAFETY: all bytes of the structure may be zero.
+        // Waits without collecting the child: after collection, a passed-on signal might reach
+        // another process with the child's number. SAFETY: all bytes of the structure may be zero.
         let mut about = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
         loop {
             let how = libc::WEXITED | libc::WNOWAIT;
-            // SAFETY: the destination is live. The child is ours and has not been waited for, so
-            // the id is still its own.
+            // SAFETY: the destination is live. The child is ours and
+            // has not been waited for, so the id is still the child's.
             if unsafe { libc::waitid(libc::P_PID, self.pid, &raw mut about, how) } >= 0 {
                 break;
             }
@@ -193,7 +194,7 @@ impl Started {
         }
         ending::means(0);
         let mut status = 0;
-        // SAFETY: as above; the child has ended, so this does not wait.
+        // SAFETY: as above; the child has ended, so the call does not wait.
         match unsafe { libc::waitpid(self.pid as libc::pid_t, &mut status, 0) } {
             0.. => Ok(status),
             _ => Err(io::Error::last_os_error()),
@@ -237,7 +238,7 @@ pub fn exit_code(wait_status: i32) -> u8 {
     }
 }
 
-/// Cause of the end of a trace by its command.
+/// Cause of the end of a trace by the command.
 pub fn end_of_command(wait_status: i32) -> String {
     match ExitStatus::from_raw(wait_status).signal() {
         Some(signal) => format!("the command, which {} ended", signal_name(signal)),

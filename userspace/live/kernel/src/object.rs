@@ -32,19 +32,19 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/lo
 /// SHA-256 of the compiled object, hexadecimal.
 pub const SHA256: &str = env!("LOCALITY_OBJECT_SHA256");
 
-/// Which threads the kernel side measures.
+/// Threads measured by the kernel side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
-    /// The processes in the target map, with their forks.
+    /// The processes in the target map, with forks.
     Processes,
-    /// These cgroups and all cgroups below.
+    /// The given cgroups and all cgroups below.
     Cgroups(Vec<CgroupTarget>),
     /// Everyone in our pid namespace but us.
     All,
 }
 
-/// Sizes of the maps for allocations, where they are followed: bytes of the ring; blocks, sites,
-/// threads (twice), processes.
+/// Sizes of the maps for followed allocations: bytes of
+/// the ring; blocks, sites, threads (twice), processes.
 const HEAP_MAPS: [(&str, u32); 6] = [
     ("HEAP_RING", 8 << 20),
     ("HEAP_LIVE", HEAP_BLOCKS_MAX),
@@ -57,17 +57,17 @@ const HEAP_MAPS: [(&str, u32); 6] = [
 /// Programs that run at events.
 const AT_EVENTS: [&str; 3] = ["sample", "touch", "meter"];
 
-/// Programs of births and deaths, with their tracepoints.
+/// Programs for births and deaths of threads, with tracepoints.
 const AT_LIFECYCLE: [(&str, &str); 3] = [
     ("thread_fork", "sched_process_fork"),
     ("process_exec", "sched_process_exec"),
     ("thread_exit", "sched_process_exit"),
 ];
 
-/// Most threads whose accesses are counted at once.
+/// Most threads with accesses counted at once.
 pub const COUNTED_MAX: u32 = 1024;
 
-/// The `bpf_attr` of commands on one element of a map.
+/// The `bpf_attr` of commands on a map's element.
 #[repr(C)]
 struct ElementAttr {
     map: u32,
@@ -77,10 +77,10 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// Most live blocks whose free the kernel side knows, of all processes.
+/// Most live blocks known to the kernel side, of all processes.
 pub const HEAP_BLOCKS_MAX: u32 = 1 << 17;
 
-/// The kernel side's counters, by their index in `counter`.
+/// The kernel side's counters, by index in `counter`.
 pub type EventCounts = [u64; counter::COUNT as usize];
 
 /// The loaded object. Dropping it unloads the programs.
@@ -91,7 +91,7 @@ pub struct Object {
     held: HashMap<MapData, u32, HeldThread>,
     watches: HashMap<MapData, WatchKey, WatchState>,
     watched: HashMap<MapData, u32, WatchedWords>,
-    /// What `watched` holds.
+    /// Copy of the content of `watched`.
     watched_words: std::collections::HashMap<u32, WatchedWords>,
     meters: HashMap<MapData, u32, Meter>,
     counted: HashMap<MapData, u32, u32>,
@@ -101,11 +101,11 @@ pub struct Object {
     lifecycle: Vec<RawTracePointLink>,
 }
 
-/// Programs and maps that follow allocations, for the thread that drives them.
+/// Programs and maps that follow allocations, for the driving thread.
 pub struct HeapObject {
     /// The programs.
     pub programs: Arc<Programs>,
-    /// Their records.
+    /// Records of the programs.
     pub ring: Ring,
     settings: Array<MapData, HeapSettings>,
     live: HashMap<MapData, LiveKey, LiveBlock>,
@@ -142,28 +142,29 @@ impl HeapObject {
         })
     }
 
-    /// Changes what the probes do from now on.
+    /// Changes the probes' settings.
     pub fn set(&mut self, settings: HeapSettings) -> Result<()> {
         Ok(self.settings.set(0, settings, 0)?)
     }
 
-    /// Says where a process's code lies.
+    /// Sets the address range of a process's code.
     pub fn set_text(&mut self, pid: u32, text: ProcessText) -> Result<()> {
         Ok(self.text.insert(pid, text, 0)?)
     }
 
-    /// A process has a block whose allocation no probe saw: a copy of its parent's.
+    /// Adds a block without a probed allocation: a copy of the parent process's block.
     pub fn add_block(&mut self, pid: u32, address: u64, block: LiveBlock) -> Result<()> {
         Ok(self.live.insert(LiveKey { address, tgid: pid, reserved: 0 }, block, 0)?)
     }
 
-    /// The free of a block is of no interest any more.
+    /// Forgets a block; the block's free is no longer followed.
     pub fn forget_block(&mut self, pid: u32, address: u64) {
         // Absent when the free came first.
         let _ = self.live.remove(&LiveKey { address, tgid: pid, reserved: 0 });
     }
 
-    /// The stack of a site was not stored: the next allocation there shall bring it again.
+    /// Forgets a site without a stored stack: the next
+    /// allocation at the site reports the stack again.
     pub fn forget_site(&mut self, site: u64) {
         // Absent if the kernel has forgotten the thread meanwhile.
         let _ = self.sites.remove(&site);
@@ -181,12 +182,12 @@ impl HeapObject {
 
     /// A process is gone.
     pub fn forget_process(&mut self, pid: u32) {
-        // Absent if its text was never found.
+        // Absent for a process without found text.
         let _ = self.text.remove(&pid);
     }
 }
 
-/// A map of a kind that the object has.
+/// Data of a map, for the kinds of maps in the object.
 fn map_data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
@@ -199,7 +200,7 @@ fn map_data(map: &Map) -> Option<&MapData> {
     }
 }
 
-/// The `bpf_attr` of `BPF_MAP_CREATE` up to what is used.
+/// The `bpf_attr` of `BPF_MAP_CREATE` up to the last used field.
 #[repr(C)]
 struct CreateAttr {
     map_type: u32,
@@ -208,14 +209,15 @@ struct CreateAttr {
     max_entries: u32,
 }
 
-/// Replaces an array of events for the CPUs, the only size that aya makes, by one with room for all
-/// counters. No program is loaded yet. Instructions name the map by its descriptor, which stays the
-/// same.
+/// Replaces an array of events for the CPUs, the only size made by aya,
+/// by an array with room for all counters. No program is loaded yet.
+/// Instructions name the map by the descriptor, which does not change.
 fn widen(map: &MapData) -> std::io::Result<()> {
     let map_type = bpf_map_type::BPF_MAP_TYPE_PERF_EVENT_ARRAY as u32;
     let mut attr = CreateAttr { map_type, key_size: 4, value_size: 4, max_entries: 2 * COUNTED_MAX };
     let wide = uprobe::bpf(bpf_cmd::BPF_MAP_CREATE, &mut attr)?;
-    // SAFETY: both descriptors are open and ours; the second now is another map, which its owner will close.
+    // SAFETY: both descriptors are open and ours; the second
+    // now refers to the new map, and is closed by the owner.
     match unsafe { libc::dup3(wide.as_raw_fd(), map.fd().as_fd().as_raw_fd(), libc::O_CLOEXEC) } {
         ..0 => Err(std::io::Error::last_os_error()),
         _ => Ok(()),
@@ -235,7 +237,7 @@ fn sum(counters: &PerCpuArray<MapData, u64>, index: u32) -> Result<u64> {
     Ok(counters.get(&index, 0)?.iter().sum())
 }
 
-/// What the ring buffer yields; taken once by the capture thread.
+/// Records of the ring buffer; taken once by the capture thread.
 pub type Ring = RingBuf<MapData>;
 
 impl Object {
@@ -245,7 +247,8 @@ impl Object {
         Ok((object, ring))
     }
 
-    /// The same, with programs that follow allocations if `heap` says so, or the reason why not.
+    /// As [`Object::load`], with programs that follow
+    /// allocations if `heap`, or the reason for the absence.
     pub fn load_with(
         filter: &Filter,
         offsets: &KernelOffsets,
@@ -258,7 +261,7 @@ impl Object {
         };
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error).context("cannot count the CPUs")?;
         let own = std::process::id();
-        // Ids are those of our own namespace everywhere but in the kernel.
+        // Ids belong to our own namespace everywhere but in the kernel.
         let namespace = proc::pid_namespace().filter(|inode| *inode != proc::FIRST_PID_NAMESPACE);
         let namespace = u32::try_from(namespace.unwrap_or(0)).context("the inode of the pid namespace")?;
         let mut loader = EbpfLoader::new();
@@ -348,7 +351,7 @@ impl Object {
 
     /// Detaches the programs that follow births and deaths.
     pub fn detach_lifecycle(&mut self) {
-        // Dropping a link detaches its program.
+        // Dropping a link detaches the program.
         self.lifecycle.clear();
     }
 
@@ -366,35 +369,35 @@ impl Object {
         Ok(self.targets.insert(pid, 1, 0)?)
     }
 
-    /// Makes a process none of a cgroup's or of everything's targets: `why` is one of
-    /// `locality_common::config::spared`.
+    /// Excludes a process from the targets of a cgroup or of the whole
+    /// system: `why` is a value of `locality_common::config::spared`.
     pub fn spare(&mut self, pid: u32, why: u32) -> Result<()> {
         Ok(self.spared.insert(pid, why, 0)?)
     }
 
-    /// Makes a process no target any more.
+    /// Removes a process from the targets.
     pub fn remove_target(&mut self, pid: u32) {
         // Absent when the process was never listed.
         let _ = self.targets.remove(&pid);
     }
 
-    /// Tells the kernel side that a thread may be stopped.
+    /// Allows the kernel side to stop a thread.
     pub fn hold(&mut self, tid: u32, start_ticks: u64) -> Result<()> {
         Ok(self.held.insert(tid, HeldThread { start_ticks, ..HeldThread::default() }, 0)?)
     }
 
-    /// Takes that back.
+    /// Undoes [`Object::hold`].
     pub fn unhold(&mut self, tid: u32) {
         // The kernel side removes the entries of dead threads itself.
         let _ = self.held.remove(&tid);
     }
 
-    /// The newest stop requested in this thread: sequence of its sample and signal.
+    /// The newest stop requested in a thread: sequence of the sample, and signal.
     pub fn newest_stop(&self, tid: u32) -> Option<(u64, u32)> {
         self.held.get(&tid, 0).ok().map(|held| (held.sequence, held.signal))
     }
 
-    /// Announces a watch, before its events are armed.
+    /// Announces a watch, before the watch's events are armed.
     pub fn add_watch(&mut self, key: WatchKey, state: WatchState) -> Result<()> {
         let words = self.watched_words.entry(key.tgid).or_default();
         if let Some(free) = words.words.iter_mut().find(|word| **word == 0) {
@@ -404,7 +407,7 @@ impl Object {
         Ok(self.watches.insert(key, state, 0)?)
     }
 
-    /// Forgets a watch, after its events are disarmed.
+    /// Forgets a watch, after the watch's events are disarmed.
     pub fn remove_watch(&mut self, key: &WatchKey) {
         // A watch is removed once; a second time is harmless, here and below.
         let _ = self.watches.remove(key);
@@ -419,19 +422,19 @@ impl Object {
         };
     }
 
-    /// Says what the meter of a thread reads, before its event is armed.
+    /// Sets the readings of a thread's meter, before the meter's event is armed.
     pub fn set_meter(&mut self, tid: u32, meter: &Meter) -> Result<()> {
         Ok(self.meters.insert(tid, meter, 0)?)
     }
 
-    /// Takes that back.
+    /// Undoes [`Object::set_meter`].
     pub fn remove_meter(&mut self, tid: u32) {
-        // Absent for a thread that was never metered.
+        // Absent for a thread never metered.
         let _ = self.meters.remove(&tid);
     }
 
-    /// Has the kernel side read a thread's counters of accesses, at a place below [`COUNTED_MAX`]
-    /// that no other thread has. The map keeps them open.
+    /// Has the kernel side read a thread's counters of accesses, at a place below
+    /// [`COUNTED_MAX`], unique to the thread. The map keeps the counters open.
     pub fn count_accesses(&mut self, tid: u32, place: u32, counters: &Counters) -> Result<()> {
         for (index, event) in (2 * place..).zip([&counters.loads, &counters.stores]) {
             self.set_access_event(bpf_cmd::BPF_MAP_UPDATE_ELEM, index, event.as_raw_fd())?;
@@ -439,7 +442,7 @@ impl Object {
         Ok(self.counted.insert(tid, 2 * place, 0)?)
     }
 
-    /// Takes that back, and closes the counters.
+    /// Undoes [`Object::count_accesses`], and closes the counters.
     pub fn uncount_accesses(&mut self, tid: u32, place: u32) {
         // Absent if counting began only in part.
         let _ = self.counted.remove(&tid);
@@ -457,7 +460,7 @@ impl Object {
         Ok(())
     }
 
-    /// Says that the freezer is alive at `now_ns`; 0 forbids stops at once.
+    /// Reports that the freezer is alive at `now_ns`; 0 forbids stops at once.
     pub fn beat(&mut self, now_ns: u64) -> Result<()> {
         Ok(self.heartbeat.set(0, now_ns, 0)?)
     }

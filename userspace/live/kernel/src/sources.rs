@@ -1,29 +1,30 @@
-//! What can start a sample on this machine: Intel's PEBS of loads and stores, AMD's IBS of
-//! micro-operations, the clock.
+//! Event sources that can start samples: Intel's PEBS of loads
+//! and stores, AMD's IBS of micro-operations, the clock.
 //!
-//! [`discover`] reads the list of event sources and offers choices, best first; a choice is a set
-//! of events that together sample loads *and* stores, because loads alone would give a biased
-//! picture. [`open::open_best`] tries them on a CPU. What is absent is reported with its reason, and
-//! nothing is simulated. Arm's SPE is only named: it writes its records to a buffer of its own,
-//! which is not built here.
+//! [`discover`] reads the list of event sources and offers choices, best first; a
+//! choice is a set of events that together sample loads *and* stores, because loads
+//! alone would give a biased picture. [`open::open_best`] tries the choices on a
+//! CPU. An absent source is reported with the reason, and never simulated. Arm's SPE
+//! is only named: SPE writes records to a separate buffer, not implemented here.
 //!
 //! How an address reaches a BPF program: `bpf_perf_event_data.addr` is a load of
 //! `perf_sample_data.addr` (`pe_prog_convert_ctx_access`,
-//! <https://github.com/torvalds/linux/blob/v6.12/kernel/trace/bpf_trace.c>). The PMUs write that
+//! <https://github.com/torvalds/linux/blob/v6.12/kernel/trace/bpf_trace.c>). The PMUs write the
 //! field only if `attr.sample_type` has `PERF_SAMPLE_ADDR` (`setup_pebs_adaptive_sample_data`,
 //! <https://github.com/torvalds/linux/blob/v6.12/arch/x86/events/intel/ds.c>;
 //! `perf_ibs_parse_ld_st_data`,
 //! <https://github.com/torvalds/linux/blob/003c0414318a1829a1a5b195ad81e8a7960c3f5d/arch/x86/events/amd/ibs.c>).
 //! Since Linux 6.3 an overflow runs `perf_prepare_sample` before the program, which makes the field
-//! 0 when the PMU had no address, again only with that bit; without it the field is what the
-//! kernel's stack contained (`bpf_overflow_handler`, `perf_sample_data_init`,
-//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c>). So every attribute made
-//! here has the bit, the clock's too, and the program may read the field always: 0 is "no address".
+//! 0 when the PMU had no address, again only with the bit; without the bit the field has the
+//! previous content of the kernel's stack (`bpf_overflow_handler`, `perf_sample_data_init`,
+//! <https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c>). Every attribute made here
+//! therefore has the bit, the clock's too, and the program may always read the field: 0 is "no
+//! address".
 //!
-//! Sources of error: PEBS and IBS name the sampled instruction, but the other registers, and so a
-//! stop, are those of the interrupt, some instructions later. The processor picks loads for the
-//! load-latency event, so its period is not in loads ([`PeriodUnit::PickedLoads`]). None of the
-//! hardware events was tried on hardware.
+//! Sources of error: PEBS and IBS name the sampled instruction, but the remaining registers, and
+//! therefore a stop, belong to the interrupt, several instructions later. The processor picks loads
+//! for the load-latency event, so the event's period is not in loads ([`PeriodUnit::PickedLoads`]).
+//! None of the hardware events was tried on hardware.
 
 pub mod counters;
 pub mod data_source;
@@ -43,17 +44,18 @@ pub use counters::{Cpu, Vendor};
 use sysfs::Device;
 pub use sysfs::EventConfig;
 
-/// Where the kernel lists event sources.
+/// The kernel's list of event sources.
 pub const EVENT_SOURCES: &str = "/sys/bus/event_source/devices";
 
-/// What starts a sample.
+/// Kind of event that starts a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Intel's Processor Event Based Sampling of loads.
     PebsLoads,
-    /// The same of stores.
+    /// Intel's Processor Event Based Sampling of stores.
     PebsStores,
-    /// AMD's Instruction Based Sampling of micro-operations; those without memory access have no address.
+    /// AMD's Instruction Based Sampling of micro-operations; without
+    /// an address for a micro-operation without memory access.
     IbsOp,
     /// Arm's Statistical Profiling Extension. Never offered.
     ArmSpe,
@@ -73,7 +75,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a period counts.
+/// Unit of a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PeriodUnit {
     /// Retired loads.
@@ -82,34 +84,35 @@ pub enum PeriodUnit {
     PickedLoads,
     /// Retired stores.
     Stores,
-    /// Dispatched micro-operations of any kind.
+    /// Dispatched micro-operations of every kind.
     Ops,
     /// Cycles.
     Cycles,
-    /// Nanoseconds in which the CPU is not idle.
+    /// Nanoseconds of a CPU that is not idle.
     Nanoseconds,
 }
 
 /// An event that can start samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Its kind.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Its directory in [`EVENT_SOURCES`]; `software` for the clock.
+    /// Directory in [`EVENT_SOURCES`]; `software` for the clock.
     pub device: String,
     /// The event.
     pub event: EventConfig,
-    /// The event that must lead its group: Sapphire Rapids and Alder Lake refuse load latency
-    /// together with a data source without it (`ENODATA`, `intel_pmu_hw_config`).
+    /// The event that must lead the group: without a leader, Sapphire Rapids and Alder Lake
+    /// refuse load latency together with a data source (`ENODATA`, `intel_pmu_hw_config`).
     pub leader: Option<EventConfig>,
-    /// `precise_ip` to ask for; [`open::open`] asks for less when that is refused. 2 names the
-    /// sampled instruction; 3 is not asked for, as it binds the event to one counter.
+    /// `precise_ip` to ask for; [`open::open`] asks for less after a refusal. 2 names
+    /// the sampled instruction; 3 is not used, because 3 binds the event to one counter.
     pub precise_ip: u8,
     /// The CPUs with the event; all if `None`.
     pub cpus: Option<Vec<u32>>,
-    /// It can follow a thread; IBS could not before Linux 6.2.
+    /// The event can follow a thread; IBS could not before Linux 6.2.
     pub per_thread: bool,
-    /// It can leave out the kernel. What cannot samples the kernel too, for the program to drop.
+    /// The event can leave out the kernel. Otherwise samples
+    /// of the kernel are left for the program to drop.
     pub user_only: bool,
     /// Samples carry a data address.
     pub address: bool,
@@ -117,9 +120,9 @@ pub struct Source {
     pub latency: bool,
     /// Samples carry a data source (`data_source`), if asked.
     pub data_source: bool,
-    /// Unit of its period.
+    /// Unit of the period.
     pub period_unit: PeriodUnit,
-    /// Periods must be a multiple of this.
+    /// Step of periods: every period is a multiple.
     pub period_step: u64,
 }
 
@@ -172,19 +175,19 @@ impl Source {
         wanted.max(1).checked_next_multiple_of(step).unwrap_or(wanted - wanted % step)
     }
 
-    /// The attributes of the sampling event, disabled unless its leader switches it.
+    /// The attributes of the sampling event, disabled unless switched by a leader.
     ///
-    /// The sample's type is the address alone, which is all that the program reads. A PEBS event
-    /// asks for a wake-up at each sample: otherwise, with a fixed period, the processor collects
-    /// many records before it interrupts (`PERF_X86_EVENT_LARGE_PEBS`), and a thread would be
-    /// stopped long after its sample.
+    /// The sample's type is the address alone, because the program reads only the address. A PEBS
+    /// event asks for a wake-up at each sample: otherwise, with a fixed period, the processor
+    /// collects many records before an interrupt (`PERF_X86_EVENT_LARGE_PEBS`), and a thread would
+    /// be stopped long after the sample.
     pub fn attr(&self, period: u64) -> bindings::perf_event_attr {
         let mut attr = self.plain_attr(&self.event);
         attr.__bindgen_anon_1.sample_period = self.period(period);
         attr.sample_type = bindings::PERF_SAMPLE_ADDR.into();
         attr.set_precise_ip(self.precise_ip.into());
         attr.set_disabled(u64::from(self.leader.is_none()));
-        // IBS refuses it.
+        // IBS refuses `exclude_idle`.
         attr.set_exclude_idle(u64::from(self.kind == Kind::Clock));
         if matches!(self.kind, Kind::PebsLoads | Kind::PebsStores) {
             attr.__bindgen_anon_2.wakeup_events = 1;
@@ -192,7 +195,7 @@ impl Source {
         attr
     }
 
-    /// The attributes of the leader, disabled: it counts and switches the group.
+    /// The attributes of the leader, disabled: the leader counts and switches the group.
     pub fn leader_attr(&self) -> Option<bindings::perf_event_attr> {
         let mut attr = self.plain_attr(self.leader.as_ref()?);
         attr.set_disabled(1);
@@ -213,24 +216,24 @@ impl Source {
 /// A source that the machine does not offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
-    /// What.
+    /// Kind of the source.
     pub kind: Kind,
     /// Why.
     pub why: String,
 }
 
-/// What the machine offers.
+/// Sources offered by the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Offer {
-    /// Sets of sources that sample loads and stores, best first; the clock is last. On hybrid
-    /// processors a set belongs to some CPUs ([`Source::runs_on`]).
+    /// Sets of sources that sample loads and stores, best first; the clock is last. On
+    /// hybrid processors a set belongs to a part of the CPUs ([`Source::runs_on`]).
     pub choices: Vec<Vec<Source>>,
-    /// What is missing.
+    /// Missing sources.
     pub absent: Vec<Absent>,
 }
 
-/// Reads the event sources in `devices` ([`EVENT_SOURCES`]) of a processor. Never fails: what
-/// cannot be read is absent.
+/// Reads the event sources in `devices` ([`EVENT_SOURCES`]) of
+/// a processor. Never fails: an unreadable source is absent.
 pub fn discover(devices: &Path, cpu: &Cpu) -> Offer {
     let mut offer = Offer::default();
     let mut absent = |kind, why: String| offer.absent.push(Absent { kind, why });
@@ -261,11 +264,12 @@ pub fn discover(devices: &Path, cpu: &Cpu) -> Offer {
     offer
 }
 
-/// PEBS of one kind of core: first the events that count every load and store, if they carry
-/// addresses, then the kernel's memory events, which time randomly picked loads.
+/// PEBS of one kind of core: first the events of every load and store, if sampled with
+/// addresses, then the kernel's memory events, for randomly picked and timed loads.
 fn pebs(device: &Device, cpu: &Cpu) -> Result<Vec<Vec<Source>>, String> {
     let name = &device.name;
-    // The kernel hides these where the processor, or the hypervisor, has no PEBS (`pebs_is_visible`).
+    // Without PEBS in the processor or the hypervisor,
+    // the kernel hides both files (`pebs_is_visible`).
     if device.max_precise() == Some(0) || !device.has_event("mem-loads") || !device.has_format("ldlat") {
         return Err(format!("{name} counts but does not sample addresses"));
     }
@@ -310,9 +314,9 @@ fn named_accesses(device: &Device) -> io::Result<Option<Vec<Source>>> {
     Ok(Some(vec![Source { leader, latency: true, ..loads }, stores]))
 }
 
-/// IBS: counts micro-operations where the processor can (`cnt_ctl`), else cycles; leaves out the
-/// kernel where the driver can (`swfilt`), else the driver refuses every `exclude_` bit. Periods
-/// are multiples of 16.
+/// IBS: counts micro-operations where the processor can (`cnt_ctl`), otherwise
+/// cycles; leaves out the kernel where the driver can (`swfilt`), otherwise
+/// the driver refuses every `exclude_` bit. Periods are multiples of 16.
 fn ibs(device: &Device) -> io::Result<Source> {
     let mut event = device.plain()?;
     let (counts_ops, filters) = (device.has_format("cnt_ctl"), device.has_format("swfilt"));
@@ -324,10 +328,10 @@ fn ibs(device: &Device) -> io::Result<Source> {
     }
     let unit = if counts_ops { PeriodUnit::Ops } else { PeriodUnit::Cycles };
     Ok(Source {
-        // The unit is precise by itself; `precise_ip` belongs to the events of `cpu` that are
-        // forwarded to it.
+        // The IBS unit is always precise; `precise_ip`
+        // is for events of `cpu` forwarded to the unit.
         precise_ip: 0,
-        // Known only to be new enough where the driver filters.
+        // The driver is known to be new enough only if the driver filters.
         per_thread: filters,
         user_only: filters,
         latency: true,

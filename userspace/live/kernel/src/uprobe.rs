@@ -1,11 +1,11 @@
 //! Many probes of a file's instructions in one link (`BPF_TRACE_UPROBE_MULTI`, Linux 6.6; sessions,
 //! Linux 6.13).
 //!
-//! aya loads uprobe programs only for single probes, each of which takes a perf event and, to go, a
-//! grace period of its own (80 ms here, one after the other, while the rest still trap). So the
-//! programs are relocated by `aya-obj` against the maps that aya has made, and loaded and linked
-//! here. A link writes breakpoints into the text of one process only, and when its descriptor is
-//! closed, by us or by the kernel because we were killed, they are taken out at once.
+//! aya loads uprobe programs only for single probes. Each probe takes a perf event and, for
+//! removal, a separate grace period (80 ms here, in sequence, while the remaining probes still
+//! trap). The programs are therefore relocated by `aya-obj` against the maps made by aya, and
+//! loaded and linked here. A link writes breakpoints into the text of one process only. Closing the
+//! link's descriptor, by us or by the kernel after our death, removes all breakpoints at once.
 
 use std::{
     collections::HashMap,
@@ -30,14 +30,14 @@ use super::verifier;
 /// bindings are older).
 const BPF_TRACE_UPROBE_SESSION: u32 = 57;
 
-/// The programs of the object that probes run.
+/// The object's programs for probes.
 #[cfg(test)]
 pub(super) const NAMES: [&str; 3] = [SESSION, ENTRY, RETURN];
 const SESSION: &str = "heap_session";
 const ENTRY: &str = "heap_entry";
 const RETURN: &str = "heap_return";
 
-/// The `bpf_attr` of `BPF_PROG_LOAD` up to what is used (include/uapi/linux/bpf.h).
+/// The `bpf_attr` of `BPF_PROG_LOAD` up to the last used field (include/uapi/linux/bpf.h).
 #[repr(C)]
 #[derive(Default)]
 struct LoadAttr {
@@ -84,20 +84,21 @@ pub(super) fn bpf<T>(command: bpf_cmd, attr: &mut T) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// The system call. Memory of the attribute's pointers must outlive it.
+/// The system call. Memory of the attribute's pointers must outlive the call.
 pub(super) fn call<T>(command: bpf_cmd, attr: &mut T) -> io::Result<RawFd> {
-    // SAFETY: the attribute is live and of the size given; what it points to outlives the call.
+    // SAFETY: the attribute is live and of the size
+    // given; the attribute's pointers outlive the call.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, &raw mut *attr, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
 
-/// The loaded programs, in the form offered by this kernel.
+/// The loaded programs, in the form offered by the kernel.
 #[derive(Debug)]
 pub enum Programs {
-    /// One for both ends; Linux 6.13.
+    /// One program for entry and return; Linux 6.13.
     Session(OwnedFd),
-    /// One for each; Linux 6.6.
+    /// Separate programs for entry and return; Linux 6.6.
     Pair {
         /// At the entry.
         entry: OwnedFd,
@@ -107,7 +108,7 @@ pub enum Programs {
 }
 
 impl Programs {
-    /// Loads them from an object with existing maps, by name.
+    /// Loads the programs from an object with existing maps, by name.
     pub fn load(object: &[u8], maps: &HashMap<String, RawFd>) -> Result<Self> {
         let mut object = aya_obj::Object::parse(object).context("the eBPF object is damaged")?;
         let named = object.maps.clone();
@@ -139,7 +140,7 @@ impl Programs {
         pair.map_err(|error: anyhow::Error| error.context("allocation probes need Linux 6.6 or later"))
     }
 
-    /// What probes are made of on this kernel, in a few words.
+    /// The kind of probes on the running kernel, in a few words.
     pub fn shape(&self) -> &'static str {
         match self {
             Self::Session(_) => "one for entry and return",
@@ -147,11 +148,11 @@ impl Programs {
         }
     }
 
-    /// Puts probes into the text of one process, wherever it maps the file, now or later. `ESRCH`
-    /// where the process is gone.
+    /// Puts probes into the text of one process, in each mapping
+    /// of the file, now or later. `ESRCH` after the process' end.
     pub fn attach(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
         self.put(pid, file, probes).map_err(|error| match error.kind() {
-            // The file is named by way of the process, whose end takes the name along.
+            // The file's name goes through the process, and vanishes at the process' end.
             io::ErrorKind::NotFound if !Path::new(&format!("/proc/{pid}/maps")).exists() => {
                 io::Error::from_raw_os_error(libc::ESRCH)
             }
@@ -164,8 +165,8 @@ impl Programs {
         let both: Vec<Probe> = probes.iter().copied().filter(|probe| probe.followed).collect();
         let entry: Vec<Probe> = probes.iter().copied().filter(|probe| !probe.followed).collect();
         match self {
-            // A session's entry probe decides whether the return is wanted; functions that never
-            // want it share one link.
+            // A session's entry probe decides whether to probe the return;
+            // functions never probed at the return share one link.
             Self::Session(program) => {
                 Ok(Link(vec![link(program, BPF_TRACE_UPROBE_SESSION, 0, pid, &path, probes)?]))
             }
@@ -190,14 +191,15 @@ pub struct Probe {
     pub offset: u64,
     /// Meaning for the program (`locality_common::heap::function`).
     pub cookie: u64,
-    /// Whether the function's return is of interest; the return address then lies on top of the stack there.
+    /// Whether the function's return is of interest; the return
+    /// address then lies on top of the stack at the entry.
     pub followed: bool,
     /// The instruction's first byte, which the kernel replaces.
     pub byte: u8,
 }
 
-/// Probes in a process; they go when it is dropped, though the drop returns only after a grace
-/// period (some 0.1 s).
+/// Probes in a process; a drop removes the probes, but
+/// returns only after a grace period (about 0.1 s).
 #[derive(Debug)]
 pub struct Link(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedFd>);
 
@@ -217,7 +219,7 @@ fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u
         Ok(program) => return Ok(program),
         Err(error) => error,
     };
-    // Once more, for what the verifier says.
+    // Once more, for the verifier's log.
     let mut log = vec![0u8; 1 << 20];
     (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
     if let Ok(program) = bpf(bpf_cmd::BPF_PROG_LOAD, &mut attr) {
@@ -227,10 +229,10 @@ fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u
     Err(verifier::refusal_by_log(name, &said, error))
 }
 
-/// Whether links of this kind can be made. A loaded program is no proof, because older kernels load
-/// it whatever link it is meant for. A folder in place of a file is refused as such (`EBADF`) only
-/// where everything else would do (`bpf_uprobe_multi_link_attach` in kernel/trace/bpf_trace.c), so
-/// nothing is probed.
+/// Whether the kernel can make links of a kind. A loaded program is no proof, because older kernels
+/// load a program for every kind of link. A link to a folder in place of a file fails with `EBADF`
+/// only if the remaining arguments are accepted (`bpf_uprobe_multi_link_attach` in
+/// kernel/trace/bpf_trace.c), so the trial probes no code.
 fn try_link(program: &OwnedFd, attach_type: u32, multi_flags: u32) -> Result<()> {
     let nowhere = [Probe { offset: 0, cookie: 0, followed: false, byte: 0 }];
     match link(program, attach_type, multi_flags, 0, &CString::from(c"/"), &nowhere) {

@@ -1,17 +1,18 @@
-//! Our variables in the environment: taken out before the program could see them.
+//! Our variables in the environment: taken out before the program starts.
 //!
-//! The tracer adds two at the end, the library's path to `LD_PRELOAD` among them. What is taken out
-//! leaves no hole that a program could fall into which looks for the kernel's auxiliary vector
-//! after its environment: an entry of that vector that says nothing (`AT_IGNORE`) takes the place.
+//! The tracer adds two variables at the end: [`OURS`]'s first variable, and `LD_PRELOAD` or, if the
+//! program's own `LD_PRELOAD` is extended, a filler. The removal leaves no hole before the kernel's
+//! auxiliary vector, because programs look for the vector after the environment: an ignored entry
+//! (`AT_IGNORE`) fills the place.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::start::{OURS, begins};
 
-/// Longest of our paths, with its end.
+/// Longest of our paths, with the final zero.
 pub const PATH_BYTES: usize = 64;
-/// A stored path, for the program may overwrite its environment.
+/// A stored path, because the program may overwrite the environment.
 pub struct Path([AtomicU8; PATH_BYTES]);
 
 /// The shared memory's file.
@@ -35,19 +36,19 @@ impl Path {
             .for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
     }
 
-    /// Its bytes, with a final zero.
+    /// The path's bytes, with a final zero.
     pub fn as_ptr(&self) -> *const u8 {
         (&raw const self.0).cast()
     }
 
-    /// The same without the end.
+    /// The path's bytes without the final zero.
     pub fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
         self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|byte| *byte != 0)
     }
 }
 
-/// Takes our variables out of an environment, and returns where the value of ours was; `None` where
-/// there is none.
+/// Takes our variables out of an environment, and returns the
+/// address of our main variable; `None` without our variables.
 ///
 /// # Safety
 /// An array of strings that ends with a null pointer, and may be written.

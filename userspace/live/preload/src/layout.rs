@@ -1,28 +1,28 @@
-//! The memory that recorder and tracer share: one sparse file of [`Shared`], mapped by the tracer
-//! and by each process that is recorded.
+//! Memory shared by recorder and tracer: one sparse file of
+//! [`Shared`], mapped by the tracer and by each recorded process.
 //!
-//! The recorder writes, the tracer reads and never believes: every number is checked where it is
-//! used. All times are readings of the time stamp counter.
+//! The recorder writes, the tracer reads and never trusts: every number is
+//! checked before use. All times are readings of the time stamp counter.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Begins the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locheap1");
-/// Records that wait at most; a power of two.
+/// Greatest number of waiting records; a power of two.
 pub const EVENTS: usize = 1 << 15;
-/// Stacks that wait at most; a power of two.
+/// Greatest number of waiting stacks; a power of two.
 pub const STACKS: usize = 64;
 /// Bytes of a stack.
 pub const STACK_BYTES: usize = 16 << 10;
-/// Names of sites that are known at once; a power of two.
+/// Greatest number of known names of sites; a power of two.
 pub const SITES: usize = 1 << 15;
-/// Longest distance of a site's name from its place.
+/// Places examined for a site's name.
 pub const SITE_PROBES: usize = 8;
-/// Counters of small allocations, enough to give few threads a common one; a power of two.
+/// Counters of small allocations, enough for few threads to share a counter; a power of two.
 pub const STRIPES: usize = 256;
-/// Processes that can be recorded in a trace.
+/// Greatest number of recorded processes in a trace.
 pub const PROCESSES: usize = 4096;
-/// Least size while nothing is recorded.
+/// Least size while recording is off.
 pub const OFF: u64 = i64::MAX as u64;
 
 /// What every call looks at.
@@ -34,16 +34,16 @@ pub struct Front {
     pub free_min: AtomicU64,
     /// Explicit padding.
     pub reserved: [u64; 6],
-    /// Allocations of less, counted without a lock: of two threads that share a stripe, one may
-    /// overwrite the other's.
+    /// Allocations of less, counted without a lock: of two threads
+    /// that share a stripe, one may overwrite the count of the second.
     pub small: [Stripe; STRIPES],
 }
 
-/// A counter with a cache line of its own.
+/// A counter in a separate cache line.
 #[repr(C, align(64))]
 pub struct Stripe(pub AtomicU64);
 
-/// What a ring's ends are: places ever taken, and ever given back.
+/// Ends of a ring: places ever taken, and ever given back.
 #[repr(C, align(64))]
 pub struct Ends {
     /// By the recorder.
@@ -52,38 +52,38 @@ pub struct Ends {
     pub reserved: [u64; 7],
     /// By the tracer.
     pub tail: AtomicU64,
-    /// Records that found no room.
+    /// Records without room.
     pub lost: AtomicU64,
 }
 
 /// A process, or a copy of one made by fork.
 #[repr(C, align(64))]
 pub struct Process {
-    /// One of [`state`]; written last.
+    /// A value of [`state`]; written last.
     pub state: AtomicU32,
-    /// Its id, if it could be asked for: not in a copy, which makes no system call.
+    /// Process id; 0 in a copy, because a copy makes no system call.
     pub pid: AtomicU32,
-    /// Number of the process that it copies; its own number for an original.
+    /// Number of the copied process; the own number for an original.
     pub parent: AtomicU32,
     /// Explicit padding.
     pub reserved: u32,
-    /// Place of its number in its memory, on a page that a fork wipes.
+    /// Address of the process's number, on a page wiped by a fork.
     pub token_at: AtomicU64,
     /// When it was met.
     pub since: AtomicU64,
-    /// Text: why it is not recorded ([`state::FOREIGN`]).
+    /// Text: reason for not recording ([`state::FOREIGN`]).
     pub why: [AtomicU64; 4],
 }
 
 /// Values of [`Process::state`].
 pub mod state {
-    /// Nobody yet.
+    /// No process yet.
     pub const FREE: u32 = 0;
-    /// It is recorded.
+    /// The process is recorded.
     pub const RECORDED: u32 = 1;
-    /// It has its own allocator, named in [`super::Process::why`].
+    /// The process has a separate allocator, named in [`super::Process::why`].
     pub const FOREIGN: u32 = 2;
-    /// It is recorded no more, since it gave up reading the time.
+    /// The process is no longer recorded, after giving up reading the time.
     pub const CLOSED: u32 = 3;
 }
 
@@ -92,7 +92,7 @@ pub mod state {
 pub struct Event {
     /// The place in the ring plus one, written last.
     pub sequence: AtomicU64,
-    /// When the function returned, for an end when it was called.
+    /// Time of the function's return, for an end time of the call.
     pub at: AtomicU64,
     /// First byte.
     pub address: AtomicU64,
@@ -122,20 +122,20 @@ pub const fn of_kind(kind: u64) -> (u8, u8, u32) {
 /// address of the function called.
 pub const REGISTERS: usize = 8;
 
-/// A site that was not met before.
+/// A site not met before.
 #[repr(C, align(64))]
 pub struct Stack {
     /// As in [`Event`].
     pub sequence: AtomicU64,
     /// When it was met.
     pub at: AtomicU64,
-    /// Its name.
+    /// Name of the site.
     pub site: AtomicU64,
-    /// Size that was asked for first.
+    /// First requested size.
     pub bytes: AtomicU64,
     /// [`kind`].
     pub kind: AtomicU64,
-    /// Bytes of [`Stack::words`] that were copied.
+    /// Bytes copied to [`Stack::words`].
     pub copied: AtomicU64,
     /// See [`REGISTERS`].
     pub registers: [AtomicU64; REGISTERS],
@@ -148,13 +148,13 @@ pub struct Stack {
 pub struct Shared {
     /// [`MAGIC`].
     pub magic: AtomicU64,
-    /// Processes ever met; beyond [`PROCESSES`] they are not recorded.
+    /// Processes ever met; processes beyond [`PROCESSES`] are not recorded.
     pub processes_met: AtomicU64,
-    /// Allocations that were followed.
+    /// Allocations followed.
     pub followed: AtomicU64,
-    /// Allocations that were followed and failed.
+    /// Followed allocations that failed.
     pub failed: AtomicU64,
-    /// Stacks that were copied.
+    /// Stacks copied.
     pub copied: AtomicU64,
     /// What every call looks at.
     pub front: Front,
@@ -164,17 +164,17 @@ pub struct Shared {
     pub stack_ends: Ends,
     /// By number.
     pub processes: [Process; PROCESSES],
-    /// Names of sites whose stacks were copied; 0 is free.
+    /// Names of sites with copied stacks; 0 is free.
     pub sites: [AtomicU64; SITES],
-    /// Ring of what happened.
+    /// Ring of events.
     pub events: [Event; EVENTS],
     /// Ring of stacks.
     pub stacks: [Stack; STACKS],
 }
 
-/// What the tracer calls the variable by which a process finds the shared memory.
+/// Name of the environment variable by which a process finds the shared memory.
 pub const VARIABLE: &str = "LOCALITY_HEAP=";
-/// A second variable, so that both can be removed without moving the data after the environment.
+/// A second variable, so both can be removed without moving the data after the environment.
 pub const FILLER: &str = "LOCALITY_HEAP_END=";
 
 const _: () = {

@@ -1,9 +1,9 @@
-//! What is written of a call: names of sites, events, stacks.
+//! Records of a call: names of sites, events, stacks.
 //!
-//! An event takes its place in the ring by one exchange and is read when its sequence number is
-//! there, so that no state of a thread remains wherever a signal interrupts it. The order of
-//! the ring is that of the blocks: an end is written before the allocator can give the address away
-//! again, a beginning before anybody could end it.
+//! An event takes a place in the ring by one atomic exchange, and is read once the sequence number
+//! is written, so a signal may interrupt a thread at every point without leaving state. The order
+//! of the ring is the order of the blocks: an end is written before the allocator can give the
+//! address away again, a beginning before the block could be ended.
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -14,10 +14,10 @@ use crate::layout::{
 use crate::resolve::{FUNCTIONS, place};
 use crate::{stack, sys};
 
-/// Where calls are handed on to; by [`place`].
+/// Addresses of the real functions; by [`place`].
 pub type Real = [AtomicU64; FUNCTIONS];
 
-/// Counts into nowhere while nothing is recorded.
+/// Counters used while recording is off; never read.
 pub static NOWHERE: Front = Front {
     min_bytes: AtomicU64::new(OFF),
     free_min: AtomicU64::new(OFF),
@@ -25,34 +25,34 @@ pub static NOWHERE: Front = Front {
     small: [const { Stripe(AtomicU64::new(0)) }; STRIPES],
 };
 
-/// The shared memory; null while nothing is recorded.
+/// The shared memory; null while recording is off.
 pub static SHARED: AtomicPtr<Shared> = AtomicPtr::new(core::ptr::null_mut());
-/// A page of its own with this process' number plus one; a copy made by fork finds 0.
+/// A separate page with the process' number plus 1; a copy made by fork finds 0.
 pub static TOKEN: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
-/// The number stored on the wiped page: of a parent, in its copy.
+/// The number stored on the wiped page: in a copy, the parent's.
 pub static LAST: AtomicU64 = AtomicU64::new(0);
-/// The program's text: words of the stack that point into it name a site.
+/// The program's text: words of the stack that point into the text name a site.
 pub static TEXT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
-/// Kinds of functions, as `locality_common::heap::function` has them; by [`place`].
+/// Kinds of functions, as in `locality_common::heap::function`; by [`place`].
 const KINDS: [u8; FUNCTIONS] = [1, 2, 3, 4, 6, 5, 5, 1, 1, 7, 7, 8, 9, 0, 0, 0, 0, 0, 0, 0, 0];
 /// `locality_common::heap::event`.
 const ALLOCATED: u8 = 1;
 const FREED: u8 = 2;
 const MOVED: u8 = 3;
 
-/// The registers of a call, as the assembly puts them on the stack.
+/// The registers of a call, in the assembly's order on the stack.
 #[repr(C)]
 pub struct Frame {
     /// rdi, rsi, rdx, rcx, r8, r9.
     pub arguments: [u64; 6],
     /// rbx, r12, r13, r14, r15, rbp.
     pub kept: [u64; 6],
-    /// The return address; the caller's stack begins after it.
+    /// The return address; the caller's stack follows.
     pub back: u64,
 }
 
-/// Bits of the stack pointer that go into a site's name, as `locality_common::heap::site` has it.
+/// Bits of the stack pointer in a site's name, as in `locality_common::heap::site`.
 const DEPTH_MASK: u64 = 0xffff;
 /// Words of the stack to examine.
 const SITE_WORDS: u64 = 64;
@@ -70,14 +70,15 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// `None` while nothing is recorded, and in processes that are too many.
+    /// `None` while recording is off, and in processes beyond [`PROCESSES`].
     fn begin() -> Option<Self> {
         // SAFETY: null, or mapped until the process ends.
         let shared = unsafe { SHARED.load(Ordering::Acquire).as_ref() }?;
         Some(Self { shared, process: process(shared)?, called: sys::time() })
     }
 
-    /// Names the site of a call whose return address lies at `rsp`, and copies the stack of a new one.
+    /// Names the site of a call with the return address
+    /// in `frame`, and copies the stack of a new site.
     fn site(&self, frame: &Frame, which: usize, bytes: u64, real: u64) -> u64 {
         let rsp = &raw const frame.back as u64;
         let end = stack::end(rsp);
@@ -148,7 +149,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Takes a place in a ring of so many, and counts what finds none.
+/// Takes a place in a ring of `places`, and counts records without a place.
 fn take(ends: &Ends, places: usize) -> Option<u64> {
     let mut head = ends.head.load(Ordering::Relaxed);
     loop {
@@ -174,7 +175,8 @@ fn places(sites: &[AtomicU64; SITES], name: u64) -> impl Iterator<Item = &Atomic
     (0..SITE_PROBES).filter_map(move |at| sites.get((first + at) % SITES))
 }
 
-/// Whether a site's name was not known; it is from now on, in the place of another where there is no room.
+/// Whether a site's name was unknown. Adds an unknown
+/// name, in the place of an old name if no place is free.
 fn is_new(sites: &[AtomicU64; SITES], name: u64) -> bool {
     for place in places(sites, name) {
         let known = place.load(Ordering::Relaxed);
@@ -196,7 +198,7 @@ fn is_new(sites: &[AtomicU64; SITES], name: u64) -> bool {
     true
 }
 
-/// Has a site's next call tell of it.
+/// Forgets a site's name, so the site's next call reports the stack again.
 pub fn forget(sites: &[AtomicU64; SITES], name: u64) {
     for place in places(sites, name) {
         // Another name there stays.
@@ -204,7 +206,7 @@ pub fn forget(sites: &[AtomicU64; SITES], name: u64) {
     }
 }
 
-/// This process's number; a copy by fork takes one here.
+/// The process's number; a copy by fork takes a number here.
 fn process(shared: &Shared) -> Option<u32> {
     // SAFETY: set before the shared memory is, and never unmapped.
     let token = unsafe { TOKEN.load(Ordering::Relaxed).as_ref() }?;
@@ -236,7 +238,7 @@ fn kind_of(which: usize) -> u8 {
     KINDS.get(which).copied().unwrap_or(0)
 }
 
-/// The size that is asked for, and the block that is reallocated.
+/// The requested size, and the reallocated block.
 fn asked(which: usize, arguments: &[u64; 6]) -> (u64, u64) {
     let [a, b, c, ..] = *arguments;
     match which {
@@ -255,21 +257,22 @@ fn asked(which: usize, arguments: &[u64; 6]) -> (u64, u64) {
 /// `real` is a function of the place `which` in [`place`].
 unsafe fn hand_on(real: u64, which: usize, arguments: &[u64; 6]) -> u64 {
     type Function = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64) -> u64;
-    // SAFETY: the C calling convention passes six integers in registers, of which the function reads its own.
+    // SAFETY: the C calling convention passes six integers in
+    // registers, and the function reads as many as declared.
     let result = unsafe {
         let function: Function = core::mem::transmute(real as *const ());
         let [a, b, c, d, e, f] = *arguments;
         function(a, b, c, d, e, f)
     };
-    // An `int` leaves the upper half as it may be.
+    // An `int` leaves the upper half undefined.
     if which == place::POSIX_MEMALIGN { result & 0xffff_ffff } else { result }
 }
 
-/// An allocation that may be recorded: carries it out, and returns its result.
+/// An allocation that may be recorded: calls the real function, and returns the result.
 ///
 /// # Safety
-/// Called by the assembly, with the registers of a call of the function of the place `which`, and
-/// the table of real ones.
+/// Called by the assembly, with the registers of a call of the
+/// function of the place `which`, and the table of real functions.
 pub unsafe fn followed(frame: &Frame, which: usize, real: &Real) -> u64 {
     let real = real.get(which).map_or(0, |real| real.load(Ordering::Relaxed));
     let arguments = &frame.arguments;
@@ -283,7 +286,7 @@ pub unsafe fn followed(frame: &Frame, which: usize, real: &Real) -> u64 {
     // SAFETY: the caller's promise.
     let result = unsafe { hand_on(real, which, arguments) };
     let address = match which {
-        // SAFETY: on success, the function has written there.
+        // SAFETY: on success, the function has written the address.
         place::POSIX_MEMALIGN if result == 0 => unsafe { (arguments[0] as *const u64).read_volatile() },
         place::POSIX_MEMALIGN => 0,
         place::MMAP | place::MMAP64 if result > u64::MAX - 4096 => 0,
@@ -310,7 +313,7 @@ pub fn freed(which: usize, address: u64, bytes: u64) {
     }
 }
 
-/// The process may soon not read the time any more (`prctl`): nothing is recorded from here on.
+/// The process may soon not read the time any more (`prctl`): recording ends here.
 pub fn leave() {
     // SAFETY: null, or mapped until the process ends.
     if let Some(shared) = unsafe { SHARED.swap(core::ptr::null_mut(), Ordering::AcqRel).as_ref() }

@@ -1,75 +1,77 @@
-//! Knowledge of one quantity from all windows so far: accesses per step.
+//! Accesses per step of a quantity, learnt from the windows so far.
 //!
 //! Slopes are ratios of sums over windows, since a mean of ratios of a bursty counter is biased.
-//! Windows count if their sample saw the quantity move at a similar speed, to separate phases of a
+//! Windows count if the sample saw the quantity move at a similar speed, to separate phases of a
 //! program; windows without motion count too. A window comes before the readings. If enough samples
-//! were read at the code of their windows, only these count. Otherwise windows of another phase,
-//! without motion of the quantity, are pooled with the speed of this one, and steps look too rare.
-//! Windows come at equal distances in time, so slow code has more of them than its share of
-//! accesses: each window is weighted by the speed of the timing model. Source of error: that model.
+//! were read at the code of the sample's window, only such samples count. Otherwise windows of
+//! another phase, without motion of the quantity, are pooled with the speed of the present phase,
+//! and steps look too rare. Windows come at equal distances in time, so slow code has more windows
+//! than the code's share of accesses: each window is weighted by the speed of the timing model.
+//! Source of error: the timing model.
 
 use crate::speed_fit::{Common, Interval, common_speed, mean_speed};
 use crate::steps::{Motion, Steps, difference, relative_error, sums};
 
-/// Windows remembered for a quantity; beyond, half of them are forgotten.
+/// Windows remembered for a quantity; beyond, half are forgotten.
 const MOST_RECORDS: usize = 256;
-/// Windows that are pooled, the nearest in time.
+/// Windows pooled, the nearest in time.
 const POOLED: usize = 48;
-/// Steps that a pool should have, if need be from more windows.
+/// Fewest steps of a pool, if need be from more windows.
 const STEPS: u32 = 150;
 /// Fewest windows of a pool.
 pub(crate) const FEWEST: usize = 4;
-/// Values at readings from which a range is believed.
+/// Fewest values at readings for a range to be believed.
 const FEWEST_VALUES: u32 = 24;
-/// Stretches between readings that are remembered, and from how many a common speed follows.
+/// Remembered stretches between readings, and the fewest for a common speed.
 const MOST_INTERVALS: usize = 160;
 const FEWEST_INTERVALS: usize = 32;
-/// Parts of its range that uneven steps may be at most for the range to be believed.
+/// Fewest uneven steps per range for the range to be believed.
 const FINE: u64 = 1000;
-/// ln of the ratio of speeds up to which two samples are of the same phase.
+/// Greatest ln of the ratio of two samples' speeds within a phase.
 const SAME_PHASE: f64 = 0.4;
-/// Times the mean distance of steps that the longest distance may be for steps to count as regular.
+/// Greatest ratio of the longest to the mean distance of steps for steps to count as regular.
 const LONGEST_GAP: f64 = 2.0;
-/// Relative error up to which a window's own slope stands for its surroundings.
+/// Greatest relative error of a window's own slope that stands for the surroundings.
 const PRECISE: f64 = 0.03;
-/// Relative error up to which a loop's round is taken to be known, and how much may lie between two.
+/// Greatest relative error of a loop's round that is taken
+/// as known, and the share of work between two rounds.
 const WELL_KNOWN: f64 = 0.05;
 const BETWEEN: f64 = 0.01;
-/// Standard errors within which there is doubt how many rounds a step takes.
+/// Standard errors within which the rounds per step are in doubt.
 const DOUBT: f64 = 2.5;
-/// Share of unseen steps beyond which the seen ones do not represent them.
+/// Greatest share of unseen steps that the seen steps represent.
 const MOST_UNSEEN: f64 = 0.5;
 
 /// Permitted difference between the period in windows and the range of values at readings, as a
 /// share.
 const WHOLE: f64 = 0.05;
 
-/// One window's share.
+/// Share of a window.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     sample: u32,
     /// Sum of the steps after the first and the accesses from the first to the last.
     between: (f64, f64),
-    /// Sum of all steps and of all accesses while the quantity was seen.
+    /// Sums of the steps and of the accesses while the quantity was seen.
     total: (f64, f64),
     /// Steps.
     edges: u32,
-    /// The quantity was stored before its value was known: one more step, of unknown size.
+    /// The quantity was stored before the value was known: a further step, of unknown size.
     unseen: bool,
     /// Error of `between`.
     sigma: f64,
     /// Most accesses with the quantity known to be unchanged.
     still: f64,
-    /// What the sums have been multiplied by.
+    /// Factor applied to the sums.
     weight: f64,
     /// Speed of the quantity in the sample's readings, per nanosecond; 0 if not read.
     speed: f64,
-    /// The readings were taken at the work that the window shows.
+    /// The readings were taken at the window's work.
     steady: bool,
 }
 
 impl Record {
-    /// Accesses during which the quantity was seen.
+    /// Accesses while the quantity was seen.
     fn accesses(&self) -> f64 {
         self.total.1 / self.weight
     }
@@ -82,7 +84,7 @@ pub(crate) struct Slope {
     pub value: f64,
     /// Relative standard error.
     pub sigma: f64,
-    /// Windows that the knowledge rests on.
+    /// Windows used.
     pub windows: u32,
 }
 
@@ -95,39 +97,40 @@ pub(crate) struct Quantity {
     pub bits: u32,
     /// Constant size of steps, as far as windows saw.
     pub stride: Option<u64>,
-    /// Largest step that windows saw.
+    /// Largest step seen in windows.
     pub largest: u64,
     /// Start of the register's block.
     pub block: Option<u64>,
-    /// Period in value, if all windows saw the same.
+    /// Period in value, if equal in all windows.
     pub wrap: Option<u64>,
-    /// Wraps of other kinds were seen.
+    /// Windows saw different wraps.
     pub wraps_vary: bool,
-    /// Windows in which the quantity moved as a counter.
+    /// Windows with the quantity moving as a counter.
     pub good: u32,
-    /// Windows in which the quantity did not.
+    /// Windows with the quantity moving otherwise.
     pub bad: u32,
     /// Intervals between readings with forward motion.
     pub forward: u32,
     /// Intervals with backward motion.
     pub backward: u32,
-    /// Samples that read the quantity unchanged, since its last motion.
+    /// Samples since the last motion that read the quantity unchanged.
     pub still: u32,
-    /// Number of the last sample whose window had the quantity.
+    /// Number of the last sample with the quantity in the window.
     pub last_seen: u32,
     range: Range,
-    /// The value when it was seen last in a window, and how often the next window's was higher, lower.
+    /// The value last seen in a window, and how often
+    /// the value in the next window was higher, lower.
     last_value: Option<u64>,
     across: (u32, u32),
     records: Vec<Record>,
-    /// By other quantity of the block: windows with as many steps here as wraps there, one at
-    /// least, and other windows.
+    /// By another quantity of the block: windows with as many steps here
+    /// as wraps of the second quantity, at least 1, and remaining windows.
     beside: Vec<(u32, u32, u32)>,
-    /// How often half of them were forgotten.
+    /// How often half of the records were forgotten.
     thinned: u32,
-    /// With the places of the samples whose readings followed the quantity.
+    /// Intervals, with the places of the samples that read the quantity.
     intervals: Vec<(u64, Interval)>,
-    /// How many there were.
+    /// Number of intervals so far.
     noted: u32,
     /// Samples refer to the quantity, so its index cannot stand for another one.
     pub is_cited: bool,
@@ -141,13 +144,13 @@ struct Range {
     seen: u32,
     /// Number of increases.
     grown: u32,
-    /// Values since it grew last by more than chance, or too often for that.
+    /// Values since the range last grew by more than chance, or more often than by chance.
     since: u32,
 }
 
-/// The n-th of n values from anywhere within a range lies beyond the others with a chance of 2 / n,
-/// by one part in n in the mean: so many parts, but no tenth, and so many times the logarithm of n,
-/// are still chance.
+/// The last of n values, uniform within a range, lies beyond the previous values with a chance
+/// of 2 / n, by a mean of 1 / n of the range. Growth up to `CHANCE_PARTS` / n of the range, at
+/// most `CHANCE_PART`, and up to `CHANCE_TIMES` ln n increases, still count as chance.
 const CHANCE_PARTS: f64 = 8.0;
 const CHANCE_PART: f64 = 0.1;
 const CHANCE_TIMES: f64 = 3.0;
@@ -198,8 +201,8 @@ impl Quantity {
         }
     }
 
-    /// Records the values at the beginning and at the end of a window. Windows are far apart, so
-    /// the values separate counters from quantities that begin anew each time.
+    /// Records the values at the beginning and at the end of a window. Windows are far apart,
+    /// so the values separate counters from quantities that begin anew in each window.
     pub fn note_ends(&mut self, first: u64, last: u64) {
         if let Some(before) = self.last_value.replace(last) {
             let step = difference(before, first, self.bits).wrapping_mul(self.sign.into());
@@ -209,8 +212,8 @@ impl Quantity {
         self.note_value(first);
     }
 
-    /// Share of the comparisons, between readings and between windows, with backward motion, and
-    /// their number.
+    /// Share of the comparisons, between readings and between
+    /// windows, with backward motion, and the number of comparisons.
     pub fn turns(&self) -> (f64, u32) {
         let back = self.backward + self.across.1;
         let all = back + self.forward + self.across.0;
@@ -227,8 +230,8 @@ impl Quantity {
         (self.range.high - self.range.low) as f64
     }
 
-    /// Steps per period, and the relative error: from windows with a wrap, else from the range of
-    /// many readings.
+    /// Steps per period, and the relative error: from windows
+    /// with a wrap, otherwise from the range of many readings.
     pub fn period(&self) -> Option<(f64, f64)> {
         if self.wraps_vary {
             return None;
@@ -243,14 +246,14 @@ impl Quantity {
             && range.since >= FEWEST_VALUES / 2)
             .then(|| {
                 let period = (range.high - range.low).saturating_add(step) as f64;
-                // The largest of n uniform values is short of the end by one part in n + 1.
+                // The largest of n uniform values is short of the end by 1 / (n + 1).
                 (period * (1.0 + 1.0 / f64::from(range.seen)), 1.0 / f64::from(range.seen))
             })
     }
 
-    /// Distance from the start of the period, distance to its end, and the error of both; `None` if
-    /// unknown, or outside of the period. A range that readings do not leave is taken as the
-    /// period.
+    /// Distance from the period's start, distance to the period's end,
+    /// and the error of both; `None` if unknown, or outside of the
+    /// period. A range that contains all readings is taken as the period.
     pub fn position(&self, value: u64) -> Option<(f64, f64, f64)> {
         let (period, error) = self.period()?;
         let Range { low, high, .. } = self.range;
@@ -264,12 +267,12 @@ impl Quantity {
         Some((done, left, period * error))
     }
 
-    /// The size of its steps, at most.
+    /// Greatest size of a step.
     pub fn step(&self) -> f64 {
         self.stride.unwrap_or(self.largest) as f64
     }
 
-    /// Notes how far it went between readings.
+    /// Notes the quantity's advances between readings.
     pub fn note_intervals(&mut self, place: u64, intervals: &[Interval]) {
         for interval in intervals {
             let interval = (place, *interval);
@@ -282,7 +285,7 @@ impl Quantity {
         }
     }
 
-    /// The places whose samples' readings followed it often enough to agree on a speed.
+    /// Places with enough readings of the quantity for a common speed.
     pub fn places(&self) -> Vec<u64> {
         let mut places: Vec<u64> = self.intervals.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
@@ -290,18 +293,18 @@ impl Quantity {
         places.chunk_by(u64::eq).filter(is_often).filter_map(|same| same.first().copied()).collect()
     }
 
-    /// The speed on which the samples of a place agree, within bounds, if the quantity wraps so
-    /// often that most samples fit several speeds.
+    /// The common speed of a place's samples, within bounds, for a quantity
+    /// that wraps too often for most samples to fit only a single speed.
     pub fn common_speed(&self, place: u64, bounds: (f64, f64)) -> Option<Common> {
         let intervals = self.intervals_at(&[place]);
         let common = common_speed(&intervals, self.period()?, self.step(), bounds);
-        // A loop with changing speed has a most frequent speed too, which is not its mean.
+        // A loop with changing speed has a most frequent speed too, different from the mean.
         let mean = self.mean_speed(&[place], bounds);
         common.into_iter().chain(mean).max_by(|a, b| a.score.total_cmp(&b.score))
     }
 
-    /// The mean speed over the samples of places, within bounds, where most readings leave no doubt
-    /// how often it came round.
+    /// The mean speed over the samples of places, within bounds, if
+    /// most readings leave no doubt how often the quantity wrapped.
     pub fn mean_speed(&self, places: &[u64], bounds: (f64, f64)) -> Option<Common> {
         mean_speed(&self.intervals_at(places), self.period()?.0, bounds)
     }
@@ -324,20 +327,20 @@ impl Quantity {
         (self.records, self.beside, self.intervals) = (Vec::new(), Vec::new(), Vec::new());
     }
 
-    /// True while the quantity may be used: it counted in nearly all windows.
+    /// True while the quantity may be used: a counter in nearly all windows.
     pub fn is_sound(&self) -> bool {
         self.good > 0 && self.bad * 8 <= self.good
     }
 
-    /// True when it is known to turn back at times without a period that windows saw.
+    /// True for a quantity known to turn back at times without a single period seen in windows.
     pub fn turns_back(&self) -> bool {
         self.wraps_vary || (self.wrap.is_none() && self.backward > 0)
     }
 
-    /// Takes a window's view. `seen`: indexes of the accesses between which the quantity was seen:
-    /// all accesses for a word, those from the first to the last visit of its block for a register.
-    /// `weight`: speed of this code, in any unit: windows come at equal distances in time, so fast
-    /// code has fewer windows than its share of accesses.
+    /// Takes a window's view. `seen`: range of access indexes that saw the quantity: all accesses
+    /// for a word, accesses from the first to the last visit of the block for a register. `weight`:
+    /// speed of the code, in an arbitrary unit: windows come at equal distances in time, so fast
+    /// code has fewer windows than the code's share of accesses.
     pub fn observe(&mut self, sample: u32, motion: &Motion, seen: (u32, u32), weight: f64) {
         self.last_seen = sample;
         let accesses = f64::from(seen.1.saturating_sub(seen.0));
@@ -387,8 +390,8 @@ impl Quantity {
 
     fn push(&mut self, record: Record) {
         if self.records.len() >= MOST_RECORDS {
-            // Neighbours may belong to different phases, so they are not added up; every second one
-            // might belong to the same phase.
+            // Neighbours may belong to different phases, so records are not merged; every
+            // second record might belong to the same phase, so records are dropped at random.
             self.thinned += 1;
             let round = self.thinned;
             self.records.retain(|record| is_kept(record.sample, round));
@@ -414,7 +417,7 @@ impl Quantity {
         self.records.last_mut().filter(|record| record.sample == sample)
     }
 
-    /// Accesses per step around a sample with this speed of the quantity (0: unknown).
+    /// Accesses per step around a sample with the quantity's `speed` (0: unknown).
     pub fn slope(&self, sample: u32, speed: f64) -> Option<Slope> {
         let distance = |record: &&Record| (record.sample.abs_diff(sample), record.sample);
         let is_similar = |record: &&Record| (record.speed / speed).ln().abs() <= SAME_PHASE;
@@ -455,12 +458,13 @@ impl Quantity {
             });
             own.or_else(|| between(&near, 1))
         } else {
-            // A window is a few microseconds: of what comes and goes, none of them stands for milliseconds.
+            // Windows last a few microseconds: with irregular
+            // steps, no single window stands for milliseconds.
             let all = total(&near);
             let longest = near.iter().map(|record| record.accesses()).fold(0.0, f64::max);
             near.retain(|record| 2.0 * record.accesses() >= longest);
-            // An outer loop steps in nearly each window that is nearly as long as its round, and
-            // now and then in a shorter one.
+            // An outer loop steps in nearly each window of nearly a
+            // round's length, and now and then in shorter windows.
             let of_long = total(&near)
                 .map(|slope| Slope { sigma: slope.sigma.hypot(1.0 / f64::from(slope.windows)), ..slope });
             [all, of_long].into_iter().flatten().min_by(|a, b| a.sigma.total_cmp(&b.sigma))
@@ -468,8 +472,7 @@ impl Quantity {
         .filter(|slope| slope.value > 0.0 && slope.value.is_finite())
     }
 
-    /// Accesses per step for steps at equal distances, which all windows together show more exactly
-    /// than one.
+    /// Accesses per step for steps at equal distances, from all windows for greater precision.
     pub fn regular_slope(&self) -> Option<Slope> {
         let all: Vec<&Record> = self.records.iter().collect();
         is_regular(&all).then(|| between(&all, FEWEST))?
@@ -483,19 +486,18 @@ impl Quantity {
         (sigma <= WELL_KNOWN).then_some((period / slope.value, sigma))
     }
 
-    /// The slope, if the loop around that of `rounds` makes the steps. Windows are too short for
-    /// many such steps, so the number of rounds per step is the whole number that they show, if
-    /// beyond doubt.
+    /// The slope, if the steps come from the loop around the loop of the rounds. Windows are too
+    /// short for many steps, so rounds per step are rounded to a whole number, if beyond doubt.
     pub fn slope_by_rounds(&self, told: Slope, (accesses, sigma): (f64, f64)) -> Option<Slope> {
         let stride = self.stride? as f64;
         let times = stride / (told.value * accesses);
         let whole = times.round().max(1.0);
         let is_clear = DOUBT * told.sigma * whole < 1.0 && (times / whole).ln().abs() < DOUBT * told.sigma;
-        // What the outer loop does between two rounds is in neither.
+        // Work of the outer loop between two rounds belongs to neither round.
         is_clear.then(|| Slope { value: stride / (whole * accesses), sigma: sigma.hypot(BETWEEN), ..told })
     }
 
-    /// Notes whether a window showed as many steps of it as wraps of another quantity.
+    /// Notes whether a window showed as many steps of the quantity as wraps of another quantity.
     pub fn note_beside(&mut self, other: u32, agrees: bool) {
         let at = self.beside.iter().position(|(known, ..)| *known == other).unwrap_or_else(|| {
             self.beside.push((other, 0, 0));
@@ -506,15 +508,15 @@ impl Quantity {
         }
     }
 
-    /// Its slope, if all windows show one step for each round of another quantity: an outer loop's
-    /// register, and one of the inner loop, whose rounds exceed the windows.
+    /// The slope, if all windows show one step for each round of another quantity: an outer
+    /// loop's register, and an inner loop's register with rounds longer than the windows.
     pub fn slope_by_wraps(&self, other: u32, (accesses, sigma): (f64, f64)) -> Option<Slope> {
         let (_, together, apart) = self.beside.iter().find(|(known, ..)| *known == other)?;
         let stride = self.stride.filter(|_| *together >= 1 && *apart == 0)? as f64;
         Some(Slope { value: stride / accesses, sigma: sigma.hypot(BETWEEN), windows: *together })
     }
 
-    /// Steps and windows in all.
+    /// Total steps and windows.
     pub fn weight(&self) -> (u32, u32) {
         (self.records.iter().map(|record| record.edges).sum(), self.records.len() as u32)
     }
@@ -531,8 +533,8 @@ fn mixed(a: u32, b: u32) -> u32 {
     (mixed ^ mixed >> 15).wrapping_mul(0x9E37_79B9)
 }
 
-/// True if steps come at about equal distances in all these windows: whole periods can be taken,
-/// and windows without motion were too short.
+/// True if steps come at about equal distances in the windows: whole
+/// periods can be taken, and windows without motion were too short.
 fn is_regular(records: &[&Record]) -> bool {
     let (accesses, gaps) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.between.1 / record.weight, sum.1 + f64::from(record.edges.saturating_sub(1)))
@@ -541,7 +543,7 @@ fn is_regular(records: &[&Record]) -> bool {
     gaps >= 2.0 && still <= LONGEST_GAP * accesses / gaps
 }
 
-/// The slope between the first and last steps of at least so many of these windows.
+/// The slope between the first and last steps of at least `fewest` windows.
 fn between(records: &[&Record], fewest: usize) -> Option<Slope> {
     pool(
         records.iter().filter(|record| record.between.1 > 0.0).map(|record| record.between).collect(),
@@ -549,8 +551,7 @@ fn between(records: &[&Record], fewest: usize) -> Option<Slope> {
     )
 }
 
-/// The slope of all these windows; unseen steps are taken as large as the seen ones, if they are a
-/// minority.
+/// The slope of all windows; unseen steps are taken as large as the seen steps, if a minority.
 fn total(records: &[&Record]) -> Option<Slope> {
     let (seen, unseen) = records.iter().fold((0.0, 0.0), |sum, record| {
         (sum.0 + record.weight * f64::from(record.edges), sum.1 + record.weight * f64::from(record.unseen))
@@ -564,13 +565,13 @@ fn total(records: &[&Record]) -> Option<Slope> {
     Some(Slope { sigma: slope.sigma.hypot(share / 2.0), ..slope })
 }
 
-/// The ratio of the sums of at least so many pairs.
+/// The ratio of the sums of at least `fewest` pairs.
 fn pool(pairs: Vec<(f64, f64)>, fewest: usize) -> Option<Slope> {
     let (x, a) = sums(&pairs);
     if pairs.len() < fewest || a <= 0.0 {
         return None;
     }
-    // Few windows do not show how much they differ.
+    // A few windows hardly show the scatter.
     let n = pairs.len() as f64;
     let sigma = if pairs.len() < 2 { 0.1 } else { relative_error(&pairs) * (1.0 + 2.0 / n) };
     Some(Slope { value: x / a, sigma, windows: pairs.len() as u32 })

@@ -1,5 +1,4 @@
-//! The rates of one process: learns from each sample, and returns the rates of all samples at any
-//! moment.
+//! Rates of one process, learnt from each sample, and reported for all samples at any moment.
 
 mod counted_reuses;
 
@@ -20,54 +19,54 @@ use crate::string_ops;
 use crate::types::{Estimate, Reading, Sample, SampleRate, Source, Wanted};
 use crate::window_digest::Digester;
 
-/// Standard deviation of ln of rates, at least, at a place that has rates of its own.
+/// Least standard deviation of ln of the rates at a place with rates measured there.
 const SAME_PLACE: f64 = 0.3;
-/// Rates of a place from which the place is believed.
+/// Fewest rates of a place for a rate of the place.
 const FEWEST_OF_REGION: usize = 3;
-/// Difference of log likelihoods from which a track is preferred to its rivals.
+/// Least difference of log likelihoods for preferring a track to the rivals.
 const CLEAR: f64 = 3.0;
-/// Rounds of a revision of all samples.
+/// Rounds of a revision of the samples.
 const ROUNDS: usize = 3;
 /// Number of samples at the first revision.
 const FIRST_REVISION: usize = 8;
-/// Relative error of accesses per step from which it is looked for elsewhere.
+/// Relative error of accesses per step above which rounds of an inner loop give the value.
 const IMPRECISE: f64 = 0.05;
-/// … up to which the error allows a rate common to samples.
+/// Greatest relative error of accesses per step for a rate common to samples.
 const STILL_OF_USE: f64 = 0.15;
-/// Readings at another place than the window's from which they are looked at.
+/// Fewest readings at a place different from the window's for an evaluation.
 const FEWEST_READINGS: usize = 3;
-/// Samples of a place that are asked, the nearest in time.
+/// Samples of a place that are evaluated, the nearest in time.
 const NEAREST: usize = 9;
 
 /// Least standard deviation of ln of samples' rates around the common one: for samples without an
 /// own rate, and in the search for a common rate.
 const COMMON: f64 = 0.04;
 const SAME_SPEED: f64 = 0.15;
-/// Number of rates of a place from which their median is better.
+/// Number of rates of a place from which the median is better.
 const FEWER_THAN_COMMON: usize = 12;
 
-/// Share of a place's samples, as a divisor, that must have a speed if only wrapping quantities
-/// show one, because some fit by chance. Chance fits lie anywhere, so fewer suffice if a number and
-/// a share of them agree within a tenth.
+/// Divisor for the share of a place's samples that must have a speed if only wrapping
+/// quantities show a speed, because fits may be chance. Chance fits scatter widely,
+/// so fewer suffice if a number and a share of the rates agree within a tenth.
 const FEW: usize = 8;
 const FEWEST_AGREEING: usize = 4;
 const MOST_AGREE: f64 = 0.6;
 const AGREEMENT: f64 = 0.1;
 
-/// Samples with rates of their own by place, in order.
+/// Samples with own rates by place, in order.
 type Regions = BTreeMap<u64, Vec<Told>>;
 
-/// What a sample's own readings gave.
+/// Rate from a sample's own readings.
 #[derive(Debug, Clone, Copy)]
 struct Told {
     number: u32,
     /// Logarithm of the rate.
     ln: f64,
-    /// Relative half width of its interval.
+    /// Relative half width of the rate's interval.
     half: f64,
     /// The rate was read at the work of the window.
     steady: bool,
-    /// The same, and precise.
+    /// Read at the work of the window, and precise.
     is_good: bool,
 }
 
@@ -75,21 +74,21 @@ struct Told {
 #[derive(Debug, Clone)]
 struct Evidence {
     quantity: u32,
-    /// Possible tracks with their log likelihoods.
+    /// Possible tracks with log likelihoods.
     tracks: Vec<(Track, f64)>,
     is_word: bool,
 }
 
-/// A rate that readings gave.
+/// A rate from readings.
 type Own = Option<(Estimate, Source)>;
 
-/// What is stored of a sample.
+/// Stored state of a sample.
 #[derive(Debug, Clone)]
 struct Kept {
     thread: u32,
-    /// Address of the block that the window began most often.
+    /// Address of the block begun most often in the window.
     region: u64,
-    /// The thread was read at the window's place: still at the same work.
+    /// All readings found the thread at the window's place, still at the window's work.
     steady: bool,
     /// CPU time after the stop without a reading at other work, as far as readings go.
     stays_ns: f64,
@@ -99,9 +98,9 @@ struct Kept {
     evidence: Vec<Evidence>,
     /// Accesses per nanosecond inside a repeated string instruction.
     string: Option<Track>,
-    /// The same by hardware counters.
+    /// Accesses per nanosecond by hardware counters.
     counted: Option<Track>,
-    /// Readings at other places than the window's, for those places only.
+    /// Readings at places different from the window's.
     elsewhere: Vec<Kept>,
 }
 
@@ -127,7 +126,7 @@ impl Kept {
 struct Telling<'a> {
     number: u32,
     kept: &'a Kept,
-    /// It is another place than the window's.
+    /// The place differs from the window's.
     is_elsewhere: bool,
     rate: Own,
 }
@@ -135,7 +134,7 @@ struct Telling<'a> {
 /// A sample's readings at one place.
 #[derive(Debug, Default)]
 struct Place {
-    /// Their numbers.
+    /// Numbers of the readings.
     readings: Vec<usize>,
     /// By register and quantity.
     registers: BTreeMap<(u8, u32), Vec<Point>>,
@@ -151,7 +150,7 @@ pub struct Rates {
     samples: Vec<Kept>,
     /// The latest window's at each place.
     shapes: BTreeMap<u64, Shape>,
-    /// Readings of each place's samples: at the work of their window, and all.
+    /// Readings of each place's samples: at the work of the sample's window, and in total.
     seen: BTreeMap<u64, Seen>,
     learnt: LearnedRates,
     /// Number of samples at the next revision.
@@ -159,28 +158,28 @@ pub struct Rates {
     digester: Digester,
 }
 
-/// Knowledge that samples with own rates give about others.
+/// Knowledge from samples with own rates about samples without.
 #[derive(Debug, Clone, Default)]
 struct LearnedRates {
     scale: Scale,
     regions: Regions,
-    /// Rates on which the readings of a place's samples agree together, by place.
+    /// Rates common to the readings of a place's samples, by place.
     common: BTreeMap<u64, Agreed>,
 }
 
-/// A rate on which the readings of a place's samples agree together.
+/// A rate common to the readings of a place's samples.
 #[derive(Debug, Clone, Copy)]
 struct Agreed {
     rate: Estimate,
-    /// Standard deviation of ln of each sample's around it.
+    /// Standard deviation of ln of each sample's rate around the common rate.
     scatter: f64,
-    /// Its weight among the others of the place: lower with uncertainty, and with more speeds and
-    /// values of accesses per step.
+    /// Weight among the common rates of the place: lower with
+    /// uncertainty, and with more speeds and values of accesses per step.
     weight: f64,
 }
 
 impl Agreed {
-    /// `None` where the accesses per step are hardly known.
+    /// `None` if the accesses per step are hardly known.
     fn new(common: Common, slope: Slope) -> Option<Self> {
         if slope.sigma > STILL_OF_USE {
             return None;
@@ -195,8 +194,8 @@ impl Agreed {
 }
 
 impl Rates {
-    /// `tick_cost_ns`: CPU time of one reading, which is not the thread's own progress. `machine`:
-    /// the processor.
+    /// `tick_cost_ns`: CPU time of each reading, not counted
+    /// as the thread's own progress. `machine`: the processor.
     pub fn new(tick_cost_ns: f64, machine: Machine) -> Rates {
         Rates {
             tick_ns: tick_cost_ns,
@@ -212,7 +211,7 @@ impl Rates {
         }
     }
 
-    /// What the kernel side shall read from now on.
+    /// Words for the kernel side to read from now on.
     pub fn words(&self) -> Wanted {
         self.words.wanted()
     }
@@ -227,7 +226,7 @@ impl Rates {
         self.samples.is_empty()
     }
 
-    /// Takes the next sample, and says what is known of its rate by now.
+    /// Takes the next sample, and returns the rate known by now.
     pub fn observe(&mut self, sample: &Sample<'_>) -> SampleRate {
         let number = self.samples.len() as u32;
         let place = |reading: &Reading| self.blocks.place(reading.ip).unwrap_or(reading.ip);
@@ -272,22 +271,22 @@ impl Rates {
         let rate = self.learnt.settle(number, &kept, own);
         self.samples.push(kept);
         if self.samples.len() >= self.revise_at {
-            // What was reported before more was known may have been wrong.
+            // Rates reported from less knowledge may have been wrong.
             self.revise_at = self.samples.len() * 3 / 2 + 1;
             self.learnt = self.learn_again().1;
         }
         rate
     }
 
-    /// Rates of all samples so far, in the order of observation, with the present knowledge.
+    /// Rates of the samples so far, in the order of observation, with the present knowledge.
     pub fn rates(&self) -> Vec<SampleRate> {
         let (own, learnt) = self.learn_again();
         let settle = |((kept, own), number)| learnt.settle(number, kept, own);
         self.samples.iter().zip(own).zip(0..).map(settle).collect()
     }
 
-    /// Own rates of samples with the present knowledge, and the knowledge that they give about
-    /// others.
+    /// Own rates of samples with the present knowledge,
+    /// and the knowledge learnt about further samples.
     fn learn_again(&self) -> (Vec<Own>, LearnedRates) {
         let mut learnt = LearnedRates::default();
         let mut told: Vec<Telling<'_>> = Vec::new();
@@ -317,7 +316,8 @@ impl Rates {
         (own.collect(), learnt)
     }
 
-    /// Rates of places by registers that wrap so often that a sample's few readings fit several.
+    /// Rates of places by registers that wrap too often for
+    /// a sample's few readings to fit only a single rate.
     fn common(&self, scale: &Scale) -> BTreeMap<u64, Agreed> {
         let mut agreed: BTreeMap<u64, Vec<Agreed>> = BTreeMap::new();
         for (quantity, index) in self.quantities.iter().zip(0..).filter(|(quantity, _)| quantity.is_sound()) {
@@ -334,8 +334,8 @@ impl Rates {
             for place in &places {
                 let told = || {
                     let (low, high) = bracket(*place)?;
-                    // If steps come as the work goes, one window's accesses per step are its own,
-                    // not the place's.
+                    // If steps depend on the work, a single window's
+                    // accesses per step do not stand for the place.
                     let last = self.samples.iter().rposition(|kept| kept.region == *place)? as u32;
                     let of_last = self.slope(last, index, 0.0).filter(|slope| slope.windows > 1);
                     let slopes = of_windows(&[*place]).into_iter().chain(of_last);
@@ -345,7 +345,8 @@ impl Rates {
                 };
                 agreed.entry(*place).or_default().extend(told());
             }
-            // Common knowledge of its places: between readings a thread visits all of them.
+            // Common knowledge of the quantity's places:
+            // between readings a thread visits all places.
             let wider = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
             let pooled = || {
                 let (low, high) = places.iter().filter_map(|place| bracket(*place)).reduce(wider)?;
@@ -363,8 +364,8 @@ impl Rates {
         agreed.into_iter().filter_map(|(place, agreed)| Some((place, middle(agreed)?))).collect()
     }
 
-    /// Removes rates from wrapping quantities that are too few at their place. Other places than
-    /// the window's have few readings, so their unfit readings are not counted.
+    /// Removes rates from wrapping quantities that are too few at their place. Places different
+    /// from the window's have few readings, so unfit readings of such places are not counted.
     fn forget_chance_fits(&self, told: &mut [Telling<'_>], common: &BTreeMap<u64, Agreed>) {
         let may_be_chance = |kept: &Kept| {
             let comes_round = |evidence: &Evidence| {
@@ -427,7 +428,7 @@ impl Rates {
         }
     }
 
-    /// `here`: of each reading, whether it was taken at the place that the window shows.
+    /// `here`: whether each reading was taken at the place shown by the window.
     fn read_registers(&mut self, number: u32, readings: &[Reading], here: &[bool], kept: &mut Kept) {
         let mut places: BTreeMap<Option<u64>, Place> = BTreeMap::new();
         for ((at, reading), here) in readings.iter().enumerate().zip(here) {
@@ -450,7 +451,7 @@ impl Rates {
             };
             let is_enough = place.readings.len() >= FEWEST_READINGS;
             let Some(shape) = self.shapes.get(&region).filter(|_| is_enough) else { continue };
-            // In between it may have been anywhere.
+            // Between the readings the thread may have been elsewhere.
             let steady = place.readings.windows(2).all(|pair| matches!(pair, [a, b] if a + 1 == *b));
             let mut there = Kept { steady, ..Kept::new(region, *shape) };
             for ((_, index), points) in place.registers {
@@ -490,9 +491,9 @@ impl Rates {
         }
     }
 
-    /// Accesses per step of a quantity around a sample in which it moved at this speed (0:
-    /// unknown): of an outer loop's register by the rounds of the loop within, where windows alone
-    /// do not say it well.
+    /// Accesses per step of a quantity around a sample with `speed` of
+    /// the quantity (0: unknown). For an outer loop's register, rounds
+    /// of the inner loop give the value if windows alone are imprecise.
     fn slope(&self, number: u32, index: u32, speed: f64) -> Option<Slope> {
         let quantity = self.quantities.get(index as usize)?;
         let told = quantity.slope(number, speed);
@@ -510,9 +511,10 @@ impl Rates {
         by_rounds.min_by(|a, b| a.sigma.total_cmp(&b.sigma)).or(told)
     }
 
-    /// The rate that the sample's own readings give, with what is known of the quantities by now.
+    /// The rate from the sample's own readings, with the present knowledge of the quantities.
     fn own(&self, number: u32, kept: &Kept, learnt: &LearnedRates) -> Own {
-        // It needs no window for accesses per step, and fills go faster than other code.
+        // A string instruction needs no window for accesses
+        // per step, and fills go faster than ordinary code.
         if let Some(Track { speed: rate, sigma, intervals }) = kept.string {
             let one = Candidate { rate, sigma, intervals: intervals.max(3), is_word: false, is_affine: true };
             return combine(&[one]);
@@ -536,8 +538,8 @@ impl Rates {
                 let slope = |speed| self.slope(number, evidence.quantity, speed);
                 let (track, slope) = clearest(slope, &evidence.tracks, expected)?;
                 let rate = track.speed / slope.value;
-                // A wrapping quantity fits several speeds, and a register may wrap without a window
-                // that shows the wrap.
+                // A wrapping quantity fits several speeds,
+                // and a register may wrap unseen by windows.
                 let counts = evidence.is_word && quantity.period().is_none();
                 let (low, high) = if counts { wide } else { narrow };
                 (quantity.is_sound() && rate >= low && rate <= high).then(|| Candidate {
@@ -563,18 +565,18 @@ impl LearnedRates {
         self.regions.entry(kept.region).or_default().push(told);
     }
 
-    /// Where the rate lies as far as is known without the readings.
+    /// Bounds of the rate as known without the readings.
     fn bracket(&self, kept: &Kept) -> Option<(f64, f64)> {
         Some(self.scale.prior(kept.shape)?.bracket(kept.shape.most()))
     }
 
-    /// The common rate of a place's samples, if few have their own.
+    /// The common rate of a place's samples, if few have own rates.
     fn common(&self, region: u64) -> Option<Agreed> {
         let few = self.regions.get(&region).is_none_or(|told| told.len() < FEWER_THAN_COMMON);
         self.common.get(&region).filter(|_| few).copied()
     }
 
-    /// Rates of other samples of the same place, if they agree.
+    /// Prior from the rates of further samples of the place, if in agreement.
     fn local_prior(&self, number: u32, kept: &Kept) -> Option<Prior> {
         if let Some(common) = self.common(kept.region) {
             return Some(Prior { centre: common.rate.value.ln(), sigma: common.scatter });
@@ -584,7 +586,7 @@ impl LearnedRates {
         Some(Prior { centre, sigma: SAME_PLACE.max(2.0 * scatter) })
     }
 
-    /// Whether a rate read at other work contradicts the rates read at this place.
+    /// Whether a rate read at different work contradicts the rates read at the sample's place.
     fn is_of_elsewhere(&self, number: u32, kept: &Kept, rate: f64) -> bool {
         let here = self.regions.get(&kept.region).map_or(&[][..], Vec::as_slice);
         let told = closest(here, number, FEWEST_OF_REGION, |told| told.is_good);
@@ -605,9 +607,10 @@ impl LearnedRates {
         let of_region = || {
             let told = nearest(&self.regions, kept.region, number, 2)?;
             let (middle, scatter) = median(&logs(&told))?;
-            // All may rest on the same quantity, so averaging does not reduce their errors.
+            // All rates may rest on a single quantity, so averaging does not reduce the errors.
             let (own, _) = median(&told.iter().map(|told| told.half).collect::<Vec<f64>>())?;
-            // The speed of a place may change, and two or three neighbours may not have seen it.
+            // The speed of a place may change, and two or
+            // three neighbours may have missed the change.
             let half = own.max(2.0 * scatter) + 0.05 + 0.2 / told.len() as f64;
             let steady = told.iter().all(|told| told.steady);
             Some((refine(Estimate::within(middle.exp(), half), steady), Source::Region))
@@ -635,7 +638,7 @@ impl LearnedRates {
     }
 }
 
-/// The one in the middle, by weight.
+/// The weighted median of the common rates.
 fn middle(agreed: Vec<Agreed>) -> Option<Agreed> {
     let weighed: Vec<(f64, f64)> = agreed.iter().map(|one| (one.rate.value.ln(), one.weight)).collect();
     let (middle, _) = weighed_median(&weighed)?;
@@ -643,14 +646,14 @@ fn middle(agreed: Vec<Agreed>) -> Option<Agreed> {
     agreed.into_iter().min_by(|a, b| off(a).total_cmp(&off(b)))
 }
 
-/// Whether rates, by their logarithms, lie too near to each other for chance.
+/// Whether rates, given as logarithms, lie too near to each other for chance.
 fn agree(rates: &[f64]) -> bool {
     let Some((middle, _)) = median(rates) else { return false };
     let near = rates.iter().filter(|rate| (*rate - middle).abs() <= AGREEMENT).count();
     near >= FEWEST_AGREEING && near as f64 >= MOST_AGREE * rates.len() as f64
 }
 
-/// The likeliest track, and the accesses per step at its speed.
+/// The likeliest track, and the accesses per step at the track's speed.
 fn clearest(
     slope: impl Fn(f64) -> Option<Slope>,
     tracks: &[(Track, f64)],
@@ -677,7 +680,7 @@ fn point(at: usize, reading: &Reading, value: u64) -> Point {
     Point { at, time_ns: reading.time_ns, switches: reading.switches, value }
 }
 
-/// Results of a place's nearest samples in time, if enough: the good ones, if these are enough.
+/// Results of a place's nearest samples in time, if enough: only good samples, if enough.
 fn nearest(regions: &Regions, region: u64, number: u32, fewest: usize) -> Option<Vec<Told>> {
     let told = regions.get(&region)?;
     closest(told, number, fewest, |told| told.is_good).or_else(|| closest(told, number, fewest, |_| true))

@@ -1,8 +1,8 @@
 //! Decoded code: blocks by process and address, and their records in the caller's tables.
 //!
-//! An instruction's op has the number of its record. A block that begins inside a known one shares
-//! its records. Blocks of text are decoded once; others are compared with the bytes at their first
-//! execution in each window.
+//! An instruction's op has the number of its record. A block that begins inside a
+//! known block shares the known block's records. Blocks of text are decoded once;
+//! remaining blocks are compared with the bytes at the first execution in each window.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -31,12 +31,12 @@ const NO_BLOCK: u32 = u32::MAX;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct TableCounts {
-    /// Rises when the tables start again from empty, which they do only between windows: indices in
-    /// a log are those of the epoch at its end.
+    /// Rises when the tables start again from empty, only between
+    /// windows: indices in a log belong to the epoch at the log's end.
     pub epoch: AtomicU64,
-    /// Number of complete records. Written after them, with release order.
+    /// Number of complete records. Written after the records, with release order.
     pub instructions: AtomicU32,
-    /// The same of blocks.
+    /// Number of complete records of blocks, written likewise.
     pub blocks: AtomicU32,
 }
 
@@ -47,21 +47,21 @@ pub struct Tables {
     pub instructions: &'static mut [InstructionRecord],
     /// Blocks.
     pub blocks: &'static mut [BlockRecord],
-    /// How many there are.
+    /// Numbers of complete records.
     pub counts: &'static TableCounts,
 }
 
 /// A block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
-    /// First op of the block, and the end of its ops.
+    /// First op of the block, and the end of the block's ops.
     pub(crate) first: u32,
     pub(crate) end: u32,
     /// The blocks that followed last: address and number.
     links: [(u64, u32); 2],
     older: bool,
     process: u32,
-    /// The window of the last comparison of its bytes.
+    /// The window of the last comparison of the bytes.
     valid: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Blocks {
     pub(crate) complex: Vec<Instruction>,
     blocks: Vec<Block>,
     by_address: Map<(u32, u64), u32>,
-    /// Number of the op at an address, and that after the last of its block.
+    /// Number of the op at an address, and the end of the block's ops.
     inside: Map<(u32, u64), (u32, u32)>,
     decoder: Decoder,
     is_full: bool,
@@ -132,7 +132,7 @@ impl Blocks {
         self.tables.counts.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How many there are.
+    /// Number of blocks.
     pub(crate) fn count(&self) -> usize {
         self.blocks.len()
     }
@@ -176,7 +176,7 @@ impl Blocks {
         Ok(block)
     }
 
-    /// Whether the block's bytes are still what was decoded.
+    /// Whether the block's bytes are still the decoded bytes.
     fn is_valid(
         &mut self,
         block: u32,

@@ -1,8 +1,8 @@
-//! Opens the best of the choices that a CPU takes, and tells why the others were refused.
+//! Opens the best choice accepted by a CPU, and reports the reasons of refusals.
 //!
-//! That an event opens does not prove that it delivers: some virtual machines accept one and stay
-//! silent. `doctor` takes samples to find out; a trace should fall back to the clock when none
-//! comes.
+//! An open event may still deliver no samples: a few virtual
+//! machines accept events and stay silent. `doctor` takes samples as
+//! a check; a trace should fall back to the clock without samples.
 
 use std::{fmt, io};
 
@@ -12,7 +12,7 @@ use crate::perf::{self, Event};
 /// An open source, disabled. Dropping ends it.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its kind, with the granted precision.
+    /// The source, with the granted precision.
     pub source: Source,
     /// The sampling event; takes the program and the period.
     pub event: Event,
@@ -30,20 +30,20 @@ impl Opened {
         self.leader.as_ref().unwrap_or(&self.event).disable()
     }
 
-    /// Changes the period, in the source's unit, to the next that it takes.
+    /// Changes the period, in the source's unit, to the next allowed period.
     pub fn set_period(&self, period: u64) -> io::Result<()> {
         self.event.set_period(self.source.period(period))
     }
 }
 
-/// Opens a source for a thread (-1: any) on a CPU (-1: any). With fewer demands on the
-/// instruction's precision if the first is refused, but never with none: a PEBS event without it is
-/// a counter without address.
+/// Opens a source for a thread (-1: any) on a CPU (-1: any). After
+/// a refusal, tries a lower precision of the instruction, but never
+/// 0: a PEBS event without precision is a counter without address.
 pub fn open(source: &Source, tid: i32, cpu: i32, period: u64) -> io::Result<Opened> {
     open_with(source, tid, cpu, period, 0)
 }
 
-/// The same, with more in a sample: bits of `PERF_SAMPLE_…`.
+/// As [`open`], with more fields in a sample: bits of `PERF_SAMPLE_…`.
 pub(crate) fn open_with(
     source: &Source,
     tid: i32,
@@ -72,13 +72,13 @@ fn is_forbidden(error: &io::Error) -> bool {
 /// Why a source is not used.
 #[derive(Debug)]
 pub enum Why {
-    /// The machine does not offer it.
+    /// The machine does not offer the source.
     Absent(String),
-    /// The kernel refused it.
+    /// The kernel refused the source.
     Refused(io::Error),
 }
 
-/// A source that is not used.
+/// An unused source.
 #[derive(Debug)]
 pub struct Refusal {
     /// What.
@@ -96,7 +96,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What the kernel means by an error of `perf_event_open(2)` on a hardware event, with the error.
+/// The kernel's meaning of an error of `perf_event_open(2)` on a hardware event, with the error.
 pub fn explain(error: &io::Error) -> String {
     let meaning = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV) => "the kernel has no such unit",
@@ -112,17 +112,18 @@ pub fn explain(error: &io::Error) -> String {
     format!("{meaning} ({error})")
 }
 
-/// What [`open_best`] found.
+/// Result of [`open_best`].
 #[derive(Debug)]
 pub struct Best {
-    /// The sources of the best choice that opened; together they sample loads and stores.
+    /// The open sources of the best choice; together, the sources sample loads and stores.
     pub opened: Vec<Opened>,
-    /// The better ones, and why not.
+    /// Better sources, with the reasons of refusals.
     pub refused: Vec<Refusal>,
 }
 
-/// Opens on one CPU, for all programs there, the best choice whose sources all open. `period` gives
-/// the first period of each in its own unit. Fails with all reasons if not even the clock opens.
+/// Opens on one CPU, for all programs there, the best choice with all
+/// sources accepted. `period` gives the first period of each source in
+/// the source's unit. Fails with all reasons if not even the clock opens.
 pub fn open_best(offer: &Offer, cpu: u32, period: impl Fn(&Source) -> u64) -> Result<Best, Vec<Refusal>> {
     let absent = |absent: &Absent| Refusal { kind: absent.kind, why: Why::Absent(absent.why.clone()) };
     let mut refused: Vec<Refusal> = offer.absent.iter().map(absent).collect();

@@ -1,4 +1,5 @@
-//! The schedule: when each instruction of a window is done, with all limits of a machine or some.
+//! The schedule: when each instruction of a window is
+//! done, within all or a part of a machine's limits.
 
 use locality_stream::Locations;
 
@@ -7,21 +8,23 @@ use super::footprint::Memory;
 use super::trace::{Arrival, NO_WORD, Step, Touch, Trace, Went};
 use crate::core_limits::Machine;
 
-/// Instructions between the oldest that is not done and the youngest that may start.
+/// Instructions from the oldest unfinished to the youngest that may start.
 const REORDER: usize = 320;
 /// Cycles from a mispredicted branch to the next instruction.
 pub(super) const MISPREDICTED: u32 = 16;
-/// Cycles before the first bytes of a repeated string instruction, and its accesses in a cycle.
+/// Cycles before the first bytes of a repeated string
+/// instruction, and the instruction's accesses in a cycle.
 const STRING: (u32, u32) = (30, 2);
 
-/// Parts of a cycle in which units are taken: a unit that works 2.5 times a cycle is taken for 0.4.
+/// Parts of a cycle, the resolution of bookings: a
+/// unit that works 2.5 times a cycle is taken for 0.4.
 const CYCLE: u32 = 1024;
-/// Parts that an instruction takes of a cycle's width.
+/// Parts of a cycle's width per instruction.
 const SLOT: u32 = 64;
-/// Cycles that are booked ahead, a power of two.
+/// Cycles booked ahead, a power of two.
 const AHEAD: usize = 1024;
 
-/// A kind of unit that a schedule assigns cycle by cycle.
+/// A kind of unit assigned cycle by cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Load,
@@ -33,34 +36,33 @@ enum Unit {
 /// Kinds of units.
 const UNITS: usize = 5;
 
-/// What a schedule keeps to.
+/// Limits of a schedule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Instructions started in a cycle, in parts of [`SLOT`]; `None`: any number, and taken branches
-    /// end no cycle.
+    /// Instructions started in a cycle, in parts of [`SLOT`];
+    /// `None`: unlimited, and taken branches end no cycle.
     pub width: Option<u32>,
     /// Whether the reorder window is finite.
     pub has_window: bool,
-    /// Whether branches that are not foreseen cost anything.
+    /// Whether mispredicted branches cost cycles.
     pub mispredicts: bool,
-    /// Whether an address that comes out of a load is waited for.
+    /// Whether an access waits for an address from a load.
     pub chases: bool,
     /// Latency without a cost.
     pub free: Option<Latency>,
     /// Cycles from an address to the value, in the first-level cache.
     pub load: u32,
-    /// The same for an address from a load.
+    /// Cycles from an address to the value, for an address from a load.
     pub chased_load: u32,
-    /// Cycles from a store's value to a load of it.
+    /// Cycles from a store's value to a load of the value.
     pub forward: u32,
-    /// The same for a load with a newly computed address.
+    /// Cycles from a store's value to a load with a newly computed address.
     pub forward_anew: u32,
-    /// Parts of a cycle that a store takes to the line of the one before.
+    /// Parts of a cycle for a store to the previous store's line.
     pub close_store: u32,
-    /// Parts of a cycle that a load of more than 8 bytes takes.
+    /// Parts of a cycle for a load of more than 8 bytes.
     pub wide_load: u32,
-    /// Parts of a cycle that each kind of unit is taken for, in the order of [`Unit`]; 0: they are
-    /// as many as one likes.
+    /// Parts of a cycle for each kind of unit, in the order of [`Unit`]; 0: unlimited units.
     pub units: [u32; UNITS],
 }
 
@@ -91,14 +93,14 @@ impl Limits {
         }
     }
 
-    /// All, with a whole number of instructions in a cycle, and values that come out of stores alike.
-    /// For a schedule that assigns no units.
+    /// All limits, with a whole number of instructions in a cycle, and equal
+    /// latencies of values from stores. For a schedule without assigned units.
     pub fn in_whole_slots(machine: &Machine) -> Self {
         let all = Self::of(machine);
         Self { width: Some(machine.width.round() as u32 * SLOT), forward_anew: all.forward, ..all }
     }
 
-    /// With any number of units of one kind.
+    /// Limits with unlimited units of one kind.
     fn without(mut self, unit: Unit) -> Self {
         if let Some(parts) = self.units.get_mut(unit as usize) {
             *parts = 0;
@@ -147,25 +149,25 @@ pub(super) struct Schedule {
     cycle: u32,
     /// Parts of this cycle's width in use.
     started: u32,
-    /// Cycle of the last branch that was taken.
+    /// Cycle of the last taken branch.
     jumped: Option<u32>,
-    /// When the value of each location is there.
+    /// Cycle at which each location's value is ready.
     locations: [u32; Locations::PLACES],
-    /// Completion of each of the last instructions and of all before it.
+    /// Completion of each of the last instructions and of all previous instructions.
     retired: [u32; REORDER],
-    /// Place of the next one in `retired`.
+    /// Place of the next instruction in `retired`.
     next: usize,
     /// Completion of all instructions so far.
     all_done: u32,
-    /// When each line is there.
+    /// Cycle at which each line arrives.
     arrivals: Vec<u32>,
-    /// Time at which each stored word's value is ready.
+    /// Cycle at which each stored word's value is ready.
     words: Vec<u32>,
-    /// When the last line so far has come from beyond the first-level cache.
+    /// Cycle at which the last line so far arrives from beyond the first-level cache.
     bus: f64,
     /// A ring of cycles.
     booked: Vec<Booked>,
-    /// For each kind of unit, the first cycle that may have room: those before are full or over.
+    /// For each kind of unit, the first cycle that may have room: earlier cycles are full or over.
     room: [u32; UNITS],
 }
 
@@ -207,16 +209,16 @@ impl Schedule {
         }
     }
 
-    /// Completion of a window, in cycles, with unlimited units. Its lines come from `memory`.
+    /// Completion of a window, in cycles, with unlimited units. Lines come from `memory`.
     pub fn run(&mut self, trace: &Trace, limits: Limits, memory: Memory) -> u32 {
         self.restart(limits, trace, false);
         self.each::<false>(trace, |_| memory, |_| {});
         self.all_done.max(self.cycle)
     }
 
-    /// As [`Schedule::run`], with units booked cycle by cycle. `memory`: where a line comes from, by
-    /// its index; `cycles` gets for each instruction in order how much later the last of all so far
-    /// is done because of it, the wait for what a misprediction brings included.
+    /// As [`Schedule::run`], with units booked cycle by cycle. `memory`: source of a line,
+    /// by index. `cycles` gets for each instruction in order how much later the instruction
+    /// completes than the latest before, in cycles, waits for mispredictions included.
     pub fn replay(
         &mut self,
         trace: &Trace,
@@ -233,7 +235,7 @@ impl Schedule {
     }
 
     /// Goes through all instructions. `BOOKS`: units are booked cycle by cycle, and lines come one
-    /// after the other. `done` gets when each is done, mispredictions included.
+    /// after another. `done` gets the completion of each instruction, mispredictions included.
     fn each<const BOOKS: bool>(
         &mut self,
         trace: &Trace,
@@ -251,7 +253,7 @@ impl Schedule {
         }
     }
 
-    /// The next instruction; returns when it is done.
+    /// The next instruction; returns the cycle of completion.
     #[inline(always)]
     fn step<const BOOKS: bool>(
         &mut self,
@@ -342,7 +344,7 @@ impl Schedule {
         retires
     }
 
-    /// Two locations change places, which takes no time; returns when that is done.
+    /// Exchanges two locations in no time; returns the cycle of completion.
     #[cold]
     fn exchange(&mut self, one: Locations, other: Locations) -> u32 {
         if let (Some(one), Some(other)) = (one.iter().next(), other.iter().next())
@@ -354,7 +356,7 @@ impl Schedule {
         self.cycle
     }
 
-    /// The next instruction is done at `at`, and retires after all before it.
+    /// Retires the next instruction, done at `at`, after all previous instructions.
     #[inline(always)]
     fn retire(&mut self, at: u32) {
         self.all_done = self.all_done.max(at);
@@ -404,13 +406,13 @@ impl Schedule {
         self.limits.units.get(unit as usize).copied().unwrap_or_default()
     }
 
-    /// From when on a unit works for what is ready at `from`.
+    /// Start of a unit's work on operands ready at `from`.
     #[inline(always)]
     fn book(&mut self, unit: Unit, from: u32) -> u32 {
         self.book_for(unit, from, self.parts(unit))
     }
 
-    /// The same for a number of parts of a cycle, which may span several cycles.
+    /// Start of a unit's work for `parts` of a cycle, possibly across several cycles.
     #[inline(always)]
     fn book_for(&mut self, unit: Unit, from: u32, mut parts: u32) -> u32 {
         if parts == 0 {
@@ -425,7 +427,7 @@ impl Schedule {
             if booked.cycle < cycle {
                 *booked = Booked { cycle, taken: [0; UNITS] };
             }
-            // Another cycle further ahead has the place: this one's room is not known.
+            // A cycle further ahead has the place: the room of `cycle` is not known.
             let Some(taken) = booked.taken.get_mut(kind).filter(|_| booked.cycle == cycle) else { break };
             let takes = parts.min(CYCLE.saturating_sub(u32::from(*taken)));
             if takes > 0 {
@@ -444,7 +446,7 @@ impl Schedule {
         start.unwrap_or(cycle)
     }
 
-    /// The next instruction comes in, which takes so many parts of the width.
+    /// Dispatches the next instruction, for `parts` of the width.
     fn dispatch(&mut self, parts: u32) {
         if let Some(width) = self.limits.width
             && self.started >= width
@@ -470,7 +472,7 @@ impl Schedule {
         }
     }
 
-    /// Time at which all of these are ready.
+    /// Cycle at which all `locations` are ready.
     #[inline(always)]
     fn ready(&self, locations: Locations) -> u32 {
         let mut latest = self.cycle;

@@ -1,5 +1,5 @@
-//! Accesses between two touches of a watched word: the registers that may count them, and the
-//! expectation by time × rate.
+//! Accesses between two touches of a watched word: the registers
+//! that may count the accesses, and the expectation by time × rate.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +14,32 @@ use crate::types::{Estimate, Moment, Reading, SampleRate, Span};
 /// each side holds.
 const LOCAL_NS: f64 = 1.5e6;
 const AROUND: usize = 8;
-/// Readings of a place's samples from which the thread's share of time there is known, and the
-/// greatest share of time elsewhere.
+/// Fewest readings of a place's samples for the thread's share of
+/// time at the place, and the greatest share of time elsewhere.
 const FEWEST_SEEN: u32 = 20;
 const MOST_ELSEWHERE: f64 = 0.1;
-/// The same if all of the sample's own readings found the thread there.
+/// Greatest share of time elsewhere if all of the
+/// sample's own readings found the thread at the place.
 const MOST_AROUND: f64 = 0.4;
-/// Remembered instructions at other work of a place's readings.
+/// Remembered instructions of a place's readings at different work.
 const MOST_ADDRESSES: usize = 512;
-/// Resolution and number of times between two readings with one between them; the shortest time
-/// with many readings.
+/// Resolution and number of times between two readings with
+/// a third in between; the shortest time with many readings.
 const BRACKET_NS: u64 = 125_000;
 const BRACKETS: usize = 16;
 const FEWEST_BRACKETS: usize = 5;
-/// As long as the shortest two readings with one between them.
+/// Shortest time between two readings with a third in between.
 const BEYOND_NS: f64 = 400_000.0;
-/// Where registers count to a loop's end and from the start of the next: relative error of the time
-/// that both take and of the clock, and of numbers that agree; and standard deviation of a rate's
-/// logarithm beyond which that time is not known.
+/// Where registers count to a loop's end and from the start of the next: relative
+/// error of the time of both loops and of the clock, and of agreeing numbers; and
+/// the greatest standard deviation of a rate's logarithm for a known time.
 const MOST_OFF: f64 = 0.1;
 const MOST_DOUBT: f64 = 0.3;
 /// From the stop to the last reading, in parts of the time from the first to the last
 /// (`capture::metering` reads so).
 const FROM_STOP: f64 = 1.5;
 
-/// Accesses per nanosecond at each place that has samples with a rate: the median.
+/// Median accesses per nanosecond at each place with rates of samples.
 type ByPlace = BTreeMap<u64, f64>;
 
 /// Counts accesses between touches.
@@ -50,7 +51,7 @@ pub struct Counts<'a> {
 }
 
 impl Counts<'_> {
-    /// Accesses between two touches, if registers count them better than time × rate.
+    /// Accesses between two touches, if registers count better than time × rate.
     pub fn between(&self, span: &Span) -> Option<Estimate> {
         let Counts { of, rates, by_place } = self;
         let kept = of.samples.get(span.sample)?;
@@ -89,7 +90,7 @@ impl Rates {
             let (register, index) = *entry;
             let quantity = self.quantities.get(index as usize).filter(|quantity| quantity.is_sound())?;
             let period = quantity.period();
-            // What turns back now and then has no rounds.
+            // A quantity that turns back now and then has no rounds.
             let turns_back = quantity.turns_back() || quantity.turns().0 > 0.0;
             if !at_reuse.contains(entry) || (period.is_none() && turns_back) {
                 return None;
@@ -122,8 +123,8 @@ impl Rates {
         Some(Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Candidates of one loop up to its end and of another from its start, if these take about the
-    /// time between the touches.
+    /// Candidates of a first loop up to the end and of a second from
+    /// the start, if both take about the time between the touches.
     fn across(&self, kept: &Kept, span: &Span, rates: &[SampleRate]) -> Option<Estimate> {
         let (from, to) = (accessing(&span.from), accessing(&span.to));
         let is_timed = span.error_ns <= MOST_OFF * span.cpu_ns;
@@ -170,8 +171,8 @@ impl Rates {
         is_good.then(|| Estimate::within(accesses, 2.0 * error))
     }
 
-    /// Whether two instructions belong to one loop whose windows begin at several places: a
-    /// register of one was followed at the place of the other.
+    /// Whether two instructions belong to one loop whose windows begin at several
+    /// places: a register of the first was followed at the place of the second.
     fn is_one_loop(&self, from: u64, to: u64, places: [u64; 2]) -> bool {
         [from, to].into_iter().zip(places).any(|(ip, other)| {
             let followed = |index: u32| self.quantities.get(index as usize).map(Quantity::places);
@@ -179,15 +180,15 @@ impl Rates {
         })
     }
 
-    /// Samples of the same thread around one sample, with their numbers.
+    /// Samples of the thread around a sample, with numbers.
     fn neighbours(&self, kept: &Kept, number: usize) -> impl Iterator<Item = (usize, &Kept)> {
         let thread = kept.thread;
         let near = number.saturating_sub(AROUND)..self.samples.len().min(number + AROUND + 1);
         near.filter_map(|at| Some((at, self.samples.get(at)?))).filter(move |other| other.1.thread == thread)
     }
 
-    /// The share of accesses that a thread may have made elsewhere than at a sample's place between
-    /// two touches; `None` where it may be much.
+    /// Greatest share of accesses by a thread away from a sample's
+    /// place between two touches; `None` for a possibly large share.
     fn elsewhere(&self, kept: &Kept, span: &Span, by_place: &ByPlace) -> Option<f64> {
         let seen = self.seen.get(&kept.region)?;
         // Readings tell shares of time.
@@ -198,7 +199,7 @@ impl Rates {
         // there.
         let beyond_ns = span.until_ns - kept.stays_ns;
         let is_followed = beyond_ns <= 0.0 || (kept.steady && beyond_ns <= span.cpu_ns.min(BEYOND_NS));
-        // A reading between the touches makes it half as likely that the thread was elsewhere.
+        // A reading between the touches halves the likelihood of a thread elsewhere.
         let read = span.until_ns - span.cpu_ns..=span.until_ns;
         let is_read = beyond_ns <= 0.0 && read.contains(&kept.unread_ns);
         let excursions = seen
@@ -212,7 +213,7 @@ impl Rates {
         if is_covered && share <= MOST_ELSEWHERE {
             return Some(share);
         }
-        // That the sample's own few readings met none of its excursions would be chance.
+        // The sample's own few readings may have missed the excursions by chance.
         if excursions.is_some_and(|share| share > MOST_ELSEWHERE) {
             return None;
         }
@@ -229,8 +230,8 @@ impl Rates {
         (seen.all >= FEWEST_SEEN && share <= MOST_ELSEWHERE && is_alone).then_some(share)
     }
 
-    /// How many times as many accesses a nanosecond are made where readings of a place's samples
-    /// found the thread elsewhere than at the place: 1 where nothing is known of either.
+    /// Ratio of accesses per nanosecond away from a place, at the instructions in readings of
+    /// the place's samples, to accesses per nanosecond at the place: 1 if either is unknown.
     fn faster_elsewhere(&self, place: u64, seen: &Seen, by_place: &ByPlace) -> f64 {
         let Some(here) = by_place.get(&place) else { return 1.0 };
         let (mut accesses, mut time) = (0.0, 0.0);
@@ -259,16 +260,16 @@ impl Rates {
     }
 }
 
-/// Where the readings of a place's samples found the thread.
+/// Places at which the readings of a place's samples found the thread.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     /// At the place.
     here: u32,
     all: u32,
-    /// Findings of the other readings: instructions, and how often.
+    /// Instructions of the readings elsewhere, and how often.
     elsewhere_at: BTreeMap<u64, u32>,
-    /// Readings between two others at the place, by the time between these two: at other work, and
-    /// all.
+    /// Readings between an earlier and a later reading at the place,
+    /// by the time between the two: at different work, and all.
     between: [(u32, u32); BRACKETS],
 }
 
@@ -294,14 +295,14 @@ impl Seen {
         }
     }
 
-    /// Share of the time after its samples that the thread spends elsewhere.
+    /// Share of the time after the place's samples that the thread spends elsewhere.
     fn elsewhere(&self) -> f64 {
         1.0 - f64::from(self.here) / f64::from(self.all.max(1))
     }
 
-    /// The same for the time between two moments at the place, up to a distance: of the longest
-    /// well-known ones. A loop with calls has such excursions; a loop left for good after a while
-    /// has none.
+    /// Share of the time elsewhere between two moments at the place, up
+    /// to a distance: for the longest well-known times. A loop with calls
+    /// has excursions; a loop left for good after a while has none.
     fn excursions(&self, apart_ns: f64) -> Option<f64> {
         let brackets = ((apart_ns / BRACKET_NS as f64) as usize).max(FEWEST_BRACKETS);
         let (mut left, mut all) = (0, 0);
@@ -321,8 +322,8 @@ pub(super) fn unread_ns(readings: &[Reading]) -> f64 {
     (FROM_STOP - 1.0) * last.time_ns.saturating_sub(first.time_ns) as f64
 }
 
-/// CPU time from the stop to the first reading at other work, or to the last one; 0 for a thread
-/// that did not keep its CPU.
+/// CPU time from the stop to the first reading at different work, or
+/// to the last reading; 0 for a thread that did not keep its CPU.
 pub(super) fn stays_ns(readings: &[Reading], here: &[bool]) -> f64 {
     let [first, .., last] = readings else { return 0.0 };
     if first.switches != last.switches {

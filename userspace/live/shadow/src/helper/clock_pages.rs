@@ -1,14 +1,14 @@
-//! The kernel's clock pages: every process has the same ones mapped beside its vDSO, `[vvar]` and,
-//! since Linux 6.13, `[vvar_vclock]`, and no process can read another's through `/proc/PID/mem`.
-//! So a window that reads the clock sees ours in their place.
+//! The kernel's clock pages, mapped into every process beside the vDSO: `[vvar]`
+//! and, since Linux 6.13, `[vvar_vclock]`. No process can read another's clock pages
+//! through `/proc/PID/mem`, so a window that reads the clock sees our pages instead.
 //!
-//! Which page of a mapping holds what differs between kernels, so a page stands for the one at the
-//! same place of the same mapping, of the same length, on the same kernel. Pages of `[vvar]` differ
-//! between time namespaces (`time_namespaces(7)`), hence [`is_same_time`]; pages that a kernel has
-//! no use for (another hypervisor's clock) fault, and are left out.
+//! Pages of a mapping have different contents on different kernels, so our page stands for the
+//! target's page at an equal offset in an equal mapping of equal length, on one kernel. Pages of
+//! `[vvar]` differ between time namespaces (`time_namespaces(7)`), hence [`is_same_time`]; unused
+//! pages (another hypervisor's clock) fault, and are left out.
 //!
-//! Limits: a page is a copy of one moment, so that a window's clock goes by the processor's clock
-//! alone and a coarse clock stands still. A clock source that comes into use later stays unreadable.
+//! Limits: a page is a copy at one moment, so a window's clock advances by the processor's clock
+//! alone and a coarse clock stands still. A clock source first used later stays unreadable.
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
@@ -27,7 +27,7 @@ pub(super) struct ClockPages {
 }
 
 impl ClockPages {
-    /// Finds them in `/proc/self/maps`, which must be readable. None after an error.
+    /// Finds the pages in `/proc/self/maps`. No pages after an error.
     pub(super) fn find() -> ClockPages {
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mappings = clock_mappings(&maps).map(|(clock, start, end)| {
@@ -37,7 +37,7 @@ impl ClockPages {
         ClockPages { mappings: mappings.collect() }
     }
 
-    /// Copies the page with this number of a mapping with `count` pages. Returns whether it exists.
+    /// Copies page `number` of a mapping with `count` pages. Returns whether the page exists.
     pub(super) fn copy(&self, clock: Clock, number: u64, count: u64, into: &mut Page) -> bool {
         let ours = self.mappings.iter().find(|(kind, pages)| *kind == clock && pages.len() as u64 == count);
         let page = ours.and_then(|(_, pages)| *pages.get(usize::try_from(number).ok()?)?);
@@ -49,8 +49,8 @@ impl ClockPages {
             // Twice, to exclude a page under the kernel's hands.
             for pass in 0..2 {
                 for (n, word) in whole.iter_mut().enumerate() {
-                    // SAFETY: a page of ours that was readable, and stays mapped for as long as we
-                    // live; the kernel writes it, hence volatile.
+                    // SAFETY: our page was readable, and stays mapped for the life
+                    // of the process; the kernel writes the page, hence volatile.
                     let now = unsafe { words.add(n).read_volatile() }.to_ne_bytes();
                     differs |= pass == 1 && now != *word;
                     *word = now;
@@ -64,19 +64,19 @@ impl ClockPages {
     }
 }
 
-/// Whether a page of ours can be read: the kernel tries it in our place, and refuses where we would
-/// get `SIGBUS`.
+/// Whether a page of ours can be read: the kernel tries the
+/// read in our place, and refuses where we would get `SIGBUS`.
 fn is_readable(page: u64) -> bool {
     let Ok((_reader, writer)) = std::io::pipe() else { return false };
     // SAFETY: the kernel checks the address.
     unsafe { libc::write(writer.as_raw_fd(), page as *const libc::c_void, 1) == 1 }
 }
 
-/// Whether a process that we may trace sees the times that our children see. A kernel without time
-/// namespaces (before 5.6) has one time for all.
+/// Whether a process that we may trace sees the times that our children
+/// see. A kernel without time namespaces (before 5.6) has a single time.
 ///
-/// Limit: a process that changes its own namespace without executing another program
-/// (`setns(2)`) is found out when its mappings are read again.
+/// Limit: after a change of the namespace without `execve` (`setns(2)`),
+/// the change is found at the next reading of the mappings.
 pub(super) fn is_same_time(pid: u32) -> bool {
     let missing = |path: &str| {
         fs::read_link(path).map_or_else(

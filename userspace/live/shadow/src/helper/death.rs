@@ -1,20 +1,20 @@
-//! Has the kernel tell the tracer of the window process' death through the shared memory, at once
-//! and without a system call of the tracer's, so that a stopped thread does not wait for an answer
-//! that will not come.
+//! Reports the window process' death to the tracer through the shared
+//! memory, by the kernel, at once and without a system call of the tracer's:
+//! a stopped thread must not wait for an answer from a dead process.
 //!
 //! The means is the list of robust futexes (`Documentation/locking/robust-futexes.rst` of the
-//! kernel): at a thread's end, however it comes, the kernel goes through a list in its memory and
-//! marks each word on it that holds the thread's id with `FUTEX_OWNER_DIED`, and wakes who sleeps
-//! on it if it has `FUTEX_WAITERS`. There are two words on ours, in this order: one that holds the
-//! id always, by which the tracer sees an earlier death; and the one on which it waits, which holds
-//! the id while a question is open. The tracer opens the question first and looks at the other word
-//! then, so it cannot miss a death between the two.
+//! kernel): at every kind of thread's end, the kernel goes through a list in the thread's memory.
+//! The kernel marks each listed word that contains the thread's id with `FUTEX_OWNER_DIED`, and
+//! wakes a sleeper on the word if `FUTEX_WAITERS` is set. Our list has two words, in order: first
+//! the word that always contains the id and shows the tracer an earlier death; then the word on
+//! which the tracer waits, containing the id while a question is open. The tracer opens the
+//! question before reading the first word, and therefore cannot miss a death between both steps.
 
 use std::io;
 use std::sync::atomic::AtomicU32;
 
-/// One element; as far from the next in memory as the words are, since the kernel adds the same
-/// offset to each.
+/// One element. Elements are as far apart in memory as the
+/// words, since the kernel adds a fixed offset to each.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Node {
@@ -37,8 +37,8 @@ struct List {
     head: Head,
 }
 
-/// Marks these two words, the second first, when the calling thread ends. They lie 64 bytes apart,
-/// in memory that stays.
+/// Has the kernel mark two words, the second first, when the calling
+/// thread ends. The words lie 64 bytes apart, in memory that stays.
 pub(super) fn tell(waited_for: &'static AtomicU32, always: &'static AtomicU32) -> io::Result<()> {
     let (first, second) = (waited_for.as_ptr() as usize, always.as_ptr() as usize);
     if first + size_of::<Node>() != second {
@@ -52,17 +52,17 @@ pub(super) fn tell(waited_for: &'static AtomicU32, always: &'static AtomicU32) -
     list.head.list = two;
     two.next = std::ptr::from_ref(one).cast();
     one.next = (&raw const list.head).cast();
-    // SAFETY: the list is leaked, ends where it begins, and its words are mapped, as the caller says.
+    // SAFETY: the list is leaked and circular, and the words are mapped, as the caller says.
     let result = unsafe { libc::syscall(libc::SYS_set_robust_list, &raw const list.head, size_of::<Head>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Content of a word marked at the end of the thread with this id, while a waiter sleeps on it.
+/// Content of a word for a mark at the end of thread `tid`, while a waiter sleeps on the word.
 pub(super) fn open(tid: u32) -> u32 {
     tid & libc::FUTEX_TID_MASK | libc::FUTEX_WAITERS
 }
 
-/// Whether the kernel has marked a word of this value.
+/// Whether `value` has the kernel's mark.
 pub(super) fn is_marked(value: u32) -> bool {
     value & libc::FUTEX_OWNER_DIED != 0
 }

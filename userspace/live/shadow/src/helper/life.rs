@@ -18,7 +18,7 @@ use super::sys::{self, Life};
 use super::{Error, Settings, death};
 use crate::window::Counts;
 
-/// A window process from its start to its end.
+/// A window process from start to end.
 #[derive(Debug)]
 pub(super) struct Process {
     pid: u32,
@@ -30,16 +30,16 @@ pub(super) struct Process {
     number: u32,
     /// Time of an unanswered question.
     since_ns: Option<u64>,
-    /// The first answer has come: it is confined.
+    /// The first answer has come: the process is confined.
     is_up: bool,
     /// The processor of the process.
     cpu: usize,
-    /// CPU time when it was last looked at.
+    /// CPU time at the last reading.
     cpu_ns: std::cell::Cell<u64>,
 }
 
 impl Process {
-    /// Starts a process, which prepares itself.
+    /// Starts a process.
     pub(super) fn start(settings: &Settings) -> Result<Process, Error> {
         let failed = |what| move |error: io::Error| Error::System(what, error);
         let bytes = Layout::new(&settings.room).bytes;
@@ -54,7 +54,8 @@ impl Process {
             usual: settings.usual,
         };
         sys::send(socket.as_fd(), &start.message(), None).map_err(failed("send settings"))?;
-        // Not through `PATH`, not with our environment; descriptors 0 and 1 are how it gets the other two.
+        // Not through `PATH`, not with our environment; the child gets
+        // the socket and the shared memory as descriptors 0 and 1.
         let child = Command::new(&settings.program)
             .arg0("locality-window")
             .arg(ARGUMENT)
@@ -69,7 +70,7 @@ impl Process {
         Ok(Process::new(child.id(), pidfd, socket, shared, settings.usual))
     }
 
-    /// A process that has been started, and asks it the first question.
+    /// Takes a started process, and asks the first question.
     pub(super) fn new(pid: u32, pidfd: OwnedFd, socket: OwnedFd, shared: Shared, usual: u32) -> Process {
         let mut process = Process {
             pid,
@@ -83,7 +84,7 @@ impl Process {
             cpu: usize::MAX,
             cpu_ns: 0.into(),
         };
-        // Waits in the shared memory until it is confined.
+        // Waits in the shared memory until confined.
         process.put(&Request { ask: Ask::Nothing as u32, ..Request::default() }, &[]);
         process
     }
@@ -97,7 +98,7 @@ impl Process {
         self.is_up
     }
 
-    /// Waits for that until `deadline_ns`.
+    /// Waits for the first answer until `deadline_ns`.
     pub(super) fn is_ready(&mut self, deadline_ns: u64) -> bool {
         if !self.is_up && self.shared.wait_for(self.number, deadline_ns) {
             self.is_up = true;
@@ -107,7 +108,7 @@ impl Process {
         self.is_up
     }
 
-    /// Whether it has answered everything.
+    /// Whether the process has answered every question.
     pub(super) fn is_idle(&mut self) -> bool {
         if self.since_ns.is_some() && self.shared.answered().load(Ordering::Acquire) == self.number {
             self.since_ns = None;
@@ -115,14 +116,14 @@ impl Process {
         self.since_ns.is_none()
     }
 
-    /// Waits until it has, at most until `deadline_ns`.
+    /// Waits until the process is idle, at most until `deadline_ns`.
     pub(super) fn wait_until_idle(&mut self, deadline_ns: u64) {
         if self.since_ns.is_some() && self.shared.wait_for(self.number, deadline_ns) {
             self.since_ns = None;
         }
     }
 
-    /// How long the question has been waiting for its answer.
+    /// How long the question has been waiting for an answer.
     pub(super) fn busy_ns(&self) -> u64 {
         self.since_ns.map_or(0, |since| sys::now_ns().saturating_sub(since))
     }
@@ -139,8 +140,8 @@ impl Process {
         sys::futex_wake(self.shared.asked());
     }
 
-    /// A question and its answer, if that comes until `deadline_ns`. While an older one is still
-    /// being worked on, there is none.
+    /// Asks a question; the answer, if received until
+    /// `deadline_ns`. `None` while an older question is in work.
     pub(super) fn ask(&mut self, request: &Request, extended: &[u8], deadline_ns: u64) -> Option<Answer> {
         if !self.is_idle() {
             return None;
@@ -196,7 +197,7 @@ impl Process {
         self.shared.copy(&layout.registers, 0, counts.blocks as usize, registers);
     }
 
-    /// Appends the part of the tables that is not copied yet.
+    /// Appends the part of the tables not copied yet.
     pub(super) fn copy_code(
         &self,
         instructions: usize,
@@ -209,7 +210,7 @@ impl Process {
         self.shared.copy(&layout.blocks, into_blocks.len(), blocks, into_blocks);
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub(super) fn has_ended(&self) -> bool {
         sys::life(self.pidfd.as_fd()) != Life::Alive
     }
@@ -225,11 +226,11 @@ impl Process {
         self.cpu_ns.get()
     }
 
-    /// Ends the process. Returns its CPU time and its last message.
+    /// Ends the process. Returns the CPU time and the last message.
     pub(super) fn bury(self) -> (u64, String) {
         sys::kill(self.pidfd.as_fd());
-        // A killed process that is being woken; where it takes longer, the kernel keeps an entry
-        // until we end.
+        // Waits for the killed process; if the end takes
+        // longer, the kernel's entry stays until we end.
         sys::readable(self.pidfd.as_fd(), Duration::from_millis(10));
         let cpu_ns = self.cpu_ns();
         let status = sys::reap(self.pidfd.as_fd());
@@ -244,16 +245,16 @@ impl Process {
     }
 }
 
-/// While it lives, the calling thread and the window process share a processor.
+/// During the pin's lifetime, the calling thread and the window process share a processor.
 #[derive(Debug)]
 pub(super) struct Pin {
     before: Option<libc::cpu_set_t>,
 }
 
 impl Pin {
-    /// Puts the process on this thread's processor, and keeps this thread there if it has a
-    /// real-time priority: the scheduler would otherwise move it to an idle processor when it is
-    /// woken (https://github.com/torvalds/linux/blob/v6.12/kernel/sched/rt.c, select_task_rq_rt).
+    /// Puts the process on the calling thread's processor, and pins a calling thread of real-time
+    /// priority: the scheduler would otherwise move the thread to an idle processor at a wake-up
+    /// (https://github.com/torvalds/linux/blob/v6.12/kernel/sched/rt.c, select_task_rq_rt).
     pub(super) fn beside(process: &mut Process) -> Pin {
         let (cpu, is_real_time) = sys::placement();
         let Some(here) = sys::only(cpu) else { return Pin { before: None } };
@@ -262,7 +263,7 @@ impl Pin {
             process.cpu = cpu;
         }
         let before = if is_real_time && process.cpu == cpu { sys::affinity(0).ok() } else { None };
-        // It may be stored there already.
+        // The affinity may be set already.
         let before = before.filter(|before| !sys::are_equal(before, &here));
         if before.is_some() && sys::set_affinity(0, &here).is_err() {
             return Pin { before: None };

@@ -1,36 +1,37 @@
-//! Which ranges of a process' memory may be remembered, and which must not be read at all, from
-//! `/proc/PID/maps`.
+//! Ranges of a process' memory that may be remembered, and
+//! ranges that must not be read at all, from `/proc/PID/maps`.
 //!
-//! Limits: a list is true at the moment when it was read. A range that became text later is read
-//! anew for each window, which costs time only; one that ceased to be text, or a device mapped
-//! later, must be reported ([`super::Helper::update_maps`]).
+//! Limits: a list is true at the moment of reading. A range that became text later is
+//! read anew for each window, at a cost in time only; a range that ceased to be text,
+//! or a device mapped later, must be reported ([`super::Helper::update_maps`]).
 
 use super::layout::MOST_RANGES;
 use crate::memory::{PAGE, Page};
 
-/// What a range is.
+/// Kind of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
-    /// Private, executable, not writable, of a file: device and inode as one number, and the offset
-    /// of its first byte.
+    /// Private, executable, not writable, of a file: device and
+    /// inode as one number, and the offset of the first byte.
     Text {
-        /// Which file: device (major, minor) and inode mixed.
+        /// The file: device (major, minor) and inode mixed.
         file: u64,
-        /// Offset of the range in it.
+        /// Offset of the range in the file.
         offset: u64,
     },
     /// Registers or memory of a device: reading may change them, so a window ends there.
     Closed,
-    /// Pages of the kernel's clock, which cannot be read there: the window process has the same.
+    /// Pages of the kernel's clock, unreadable in the target: the window process has equal pages.
     Clock(Clock),
-    /// The same of a process in another time namespace: a window ends there. Never in [`ranges`].
+    /// Clock pages of a process in another time namespace:
+    /// a window ends there. Never in [`ranges`].
     OtherClock,
-    /// One byte of text with a breakpoint of the kernel in memory (a uprobe), and the file's byte.
-    /// Never in [`ranges`], because `/proc` does not show it. Its `end` is ignored.
+    /// One byte of text with a breakpoint of the kernel in memory (a uprobe), and the file's
+    /// byte. Never in [`ranges`], because `/proc` does not show the breakpoint. `end` is ignored.
     Probed(u8),
 }
 
-/// Which mapping of the kernel's clock.
+/// A mapping of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Clock {
     /// `[vvar]`: the kernel's times; before Linux 6.13 also the hypervisors'.
@@ -106,7 +107,7 @@ fn is_device(path: &str) -> bool {
         && !MEMORY.iter().any(|start| path.starts_with(start))
 }
 
-/// The ranges of a process, as they are to be treated in the time namespace that it is in.
+/// The ranges of a process, adapted to the process' time namespace.
 pub(super) fn in_namespace(ranges: &[TextRange], is_same_time: bool) -> Vec<TextRange> {
     let seen = |range: &TextRange| match range.what {
         What::Clock(_) if !is_same_time => TextRange { what: What::OtherClock, ..*range },
@@ -115,8 +116,8 @@ pub(super) fn in_namespace(ranges: &[TextRange], is_same_time: bool) -> Vec<Text
     ranges.iter().map(seen).collect()
 }
 
-/// Whether something remembered from text of `old` may be wrong with `new`: a range is gone, or is
-/// another file's.
+/// Whether memory remembered from text of `old` may be
+/// wrong with `new`: a range is gone, or is another file's.
 pub(super) fn text_lost(old: &[TextRange], new: &[TextRange]) -> bool {
     let is_text = |range: &&TextRange| matches!(range.what, What::Text { .. });
     old.iter().filter(is_text).any(|range| !new.contains(range))
@@ -125,7 +126,7 @@ pub(super) fn text_lost(old: &[TextRange], new: &[TextRange]) -> bool {
 /// Marks a packed entry as a probed byte; no user address has this bit.
 const PROBED: u64 = 1 << 63;
 
-/// What the kernel writes over an instruction's first byte (`int3`).
+/// The kernel's breakpoint over an instruction's first byte (`int3`).
 const BREAKPOINT: u8 = 0xcc;
 
 /// Kinds of packed ranges, in the bits of the first byte's address that are 0.
@@ -136,9 +137,9 @@ const KERNEL_CLOCK: u64 = 2;
 const HYPERVISOR_CLOCK: u64 = 3;
 const OTHER_CLOCK: u64 = 4;
 
-/// The list as the window process gets it: by address, first byte with the kind in its low bits,
-/// byte after the last; then addresses of probed bytes, marked, and what stood there. Too many:
-/// text is left out, which is always right, as it is then read anew.
+/// The list as sent to the window process: by address, first byte with the kind in the low
+/// bits, byte after the last; then marked addresses of probed bytes, and the file's bytes.
+/// Too many ranges: text is left out, always correctly, because omitted text is read anew.
 pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     let mut sorted: Vec<&TextRange> = ranges.iter().collect();
     let may_be_left_out = |what: What| matches!(what, What::Text { .. } | What::Probed(_));
@@ -156,14 +157,14 @@ pub(super) fn packed(ranges: &[TextRange]) -> Vec<[u64; 2]> {
     sorted.iter().map(entry).collect()
 }
 
-/// What lies at an address.
+/// Kind of memory at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum At {
-    /// What may be read, and changes.
+    /// Readable memory that changes.
     Data,
     /// Text of a file.
     Text,
-    /// What must not be read.
+    /// Memory that must not be read.
     Closed,
     /// The clock, of another time namespace.
     OtherClock,
@@ -180,7 +181,7 @@ pub(super) struct Lookup {
 }
 
 impl Lookup {
-    /// From what [`packed`] made; `ranges` does not overlap.
+    /// From the result of [`packed`]; `ranges` does not overlap.
     pub(super) fn new(mut ranges: Vec<[u64; 2]>) -> Lookup {
         let behind = ranges.partition_point(|[start, _]| start & PROBED == 0);
         let probed = ranges.split_off(behind).into_iter();
@@ -188,7 +189,7 @@ impl Lookup {
         Lookup { ranges, probed }
     }
 
-    /// Puts back what the file has where a page shows the kernel's breakpoints.
+    /// Restores the file's bytes where a page shows the kernel's breakpoints.
     pub(super) fn unprobe(&self, page: u64, bytes: &mut Page) {
         let first = self.probed.partition_point(|(address, _)| *address < page);
         for (address, byte) in self.probed.iter().skip(first) {

@@ -1,4 +1,4 @@
-//! A target's memory through its `/proc/PID/mem`: in the window process, or for a window in this one.
+//! A target's memory through `/proc/PID/mem`: in the window process, or for a window in the tracer.
 //!
 //! Where the kernel has put breakpoints into text (uprobes) that the caller named, the file's
 //! bytes are returned.
@@ -11,10 +11,10 @@
 //!
 //! Pages of the kernel's clock are ours (`clock_pages`).
 //!
-//! Limits: this file shows memory that the program itself may not read (`PROT_NONE`), where its own
-//! load would fault. A page that is swapped out or of a slow file system is waited for, with the
-//! target's map locked for reading, so that its other threads cannot change their mappings
-//! meanwhile; the client's time limit frees the stopped thread, not the map
+//! Limits: this file shows memory that the program itself may not read (`PROT_NONE`), where the
+//! program's own load would fault. A read waits for a page swapped out or on a slow file system,
+//! with the target's map locked for reading, so that the target's remaining threads cannot change
+//! mappings meanwhile; the client's time limit frees the stopped thread, not the map
 //! (https://github.com/torvalds/linux/blob/v6.12/mm/memory.c, `__access_remote_vm`).
 
 use std::fs::File;
@@ -34,12 +34,12 @@ const RUN: usize = 512;
 #[derive(Debug)]
 pub struct ProcessMemory {
     file: OwnedFd,
-    /// Text, and what must not be read.
+    /// Text, and memory that must not be read.
     pub(super) ranges: Lookup,
     clocks: Arc<ClockPages>,
     /// The address space is gone: the process has ended or executed another program.
     pub(super) gone: bool,
-    /// Pages asked for since this was last set to 0.
+    /// Pages asked for since the last reset to 0.
     pub(super) asked: usize,
     order: Vec<u32>,
     parts: Vec<libc::iovec>,
@@ -49,27 +49,27 @@ pub struct ProcessMemory {
 unsafe impl Send for ProcessMemory {}
 
 impl ProcessMemory {
-    /// The memory of a traceable process with these ranges.
+    /// The memory of a traceable process with the ranges `maps`.
     pub fn open(pid: u32, maps: &[TextRange]) -> io::Result<ProcessMemory> {
         let file = File::open(format!("/proc/{pid}/mem"))?;
         let maps = in_namespace(maps, clock_pages::is_same_time(pid));
         Ok(ProcessMemory::with(file.into(), Lookup::new(packed(&maps)), Arc::new(ClockPages::find())))
     }
 
-    /// The memory of this descriptor.
+    /// The memory of a descriptor.
     pub(super) fn with(file: OwnedFd, ranges: Lookup, clocks: Arc<ClockPages>) -> ProcessMemory {
         ProcessMemory { file, ranges, clocks, gone: false, asked: 0, order: Vec::new(), parts: Vec::new() }
     }
 
-    /// Whether the address space is still there, found out by reading this page.
+    /// Checks whether the address space still exists, by reading a page.
     pub(super) fn probe(&mut self, page: u64) {
         let (mut into, mut found) = ([[0; PAGE as usize]], [false]);
         self.read(&[page & !(PAGE - 1)], &mut into, &mut found);
     }
 
-    /// Reads pages that follow one another in the target. How many were read.
+    /// Reads consecutive pages of the target. Returns the number of pages read.
     fn run(&mut self, first: u64) -> usize {
-        // SAFETY: the parts point to pages of the caller's slice, each to another one.
+        // SAFETY: the parts point to distinct pages of the caller's slice.
         let got = unsafe {
             libc::preadv(
                 self.file.as_raw_fd(),
@@ -130,7 +130,7 @@ impl Memory for ProcessMemory {
                     self.ranges.unprobe(page(*n), bytes);
                 }
             }
-            // The page at the end of the run is absent; the next ones may be present.
+            // The page at the end of the run is absent; the next pages may be present.
             rest = if got == run { others } else { rest.get(got + 1..).unwrap_or_default() };
         }
         self.order = order;

@@ -1,16 +1,15 @@
-//! The memory that the tracer and the window process share, and how a question and its answer pass
-//! through it.
+//! Memory shared by the tracer and the window process, and the exchange of questions and answers.
 //!
 //! # Rule
 //! The tracer reads this memory only through [`Shared::load`] and [`Shared::copy`]: by value, word
-//! by word, atomically. It never makes a reference into it, never reads a number twice, and checks
-//! each number before it uses it. So whatever a window process that was taken over writes, and
-//! whenever, the tracer computes with some numbers and does not read out of bounds. The window
-//! process itself may make references: it writes only between a question and its answer, and the
-//! tracer reads only then after the answer.
+//! by word, atomically. The tracer never makes a reference into the memory, never reads a number
+//! twice, and checks each number before use. Whatever and whenever a compromised window process
+//! writes, the tracer therefore computes with arbitrary numbers but never reads out of bounds. The
+//! window process may make references: the process writes only between a question and the answer,
+//! and the tracer reads only after the answer.
 //!
-//! The file cannot shrink (sealed), so reading cannot fail. It is sparse, so unused room costs
-//! nothing.
+//! The file cannot shrink (sealed), hence reading cannot fail.
+//! The file is sparse, hence unused room costs no memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -27,7 +26,7 @@ use crate::memory::PAGE;
 #[derive(Debug)]
 pub(super) struct Shared {
     base: NonNull<u8>,
-    /// Positions of its parts.
+    /// Positions of the parts.
     pub(super) layout: Layout,
 }
 
@@ -50,8 +49,8 @@ impl Shared {
         }
     }
 
-    /// Has the pages that a window of so many instructions needs there before they are needed: for
-    /// writing in the window process, then for reading in the tracer.
+    /// Populates the pages for a window of `usual` instructions in advance:
+    /// for writing in the window process, then for reading in the tracer.
     pub(super) fn make_ready(&self, usual: usize, write: bool) {
         let layout = &self.layout;
         self.populate(&layout.request, 1, !write);
@@ -65,8 +64,8 @@ impl Shared {
         self.populate(&layout.blocks, usual / 4, write);
     }
 
-    /// The pages of the first entries of a section. A kernel without `MADV_POPULATE_*` (before
-    /// 5.14) leaves it to the page faults.
+    /// Populates the pages of a section's first entries. A kernel
+    /// without `MADV_POPULATE_*` (before 5.14) populates by page faults.
     fn populate<T>(&self, section: &Section<T>, count: usize, write: bool) {
         let bytes = (count.min(section.count) * size_of::<T>()).next_multiple_of(PAGE as usize);
         let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
@@ -76,25 +75,27 @@ impl Shared {
 
     /// Number of the last question.
     pub(super) fn asked(&self) -> &AtomicU32 {
-        // SAFETY: the first bytes of the mapping, aligned; both sides access them as an atomic only.
+        // SAFETY: the first bytes of the mapping, aligned;
+        // both sides access the bytes as an atomic only.
         unsafe { self.base.cast::<AtomicU32>().as_ref() }
     }
 
-    /// Number of the last question that was answered, or [`death::open`] while one is open; in a
-    /// cache line of its own.
+    /// Number of the last answered question, or [`death::open`]
+    /// while a question is open; in a separate cache line.
     pub(super) fn answered(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { self.base.add(64).cast::<AtomicU32>().as_ref() }
     }
 
-    /// The window process' id, marked when it has died; [`death`] wants it one cache line further.
+    /// The window process' id, marked after the process' death; [`death`]
+    /// requires one cache line's distance from [`Shared::answered`].
     pub(super) fn alive(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { self.base.add(128).cast::<AtomicU32>().as_ref() }
     }
 
-    /// Waits for the answer to question `number` until `deadline_ns`. Whether it came; it does not
-    /// from the dead.
+    /// Waits for the answer to question `number` until
+    /// `deadline_ns`. False for a late answer or a dead process.
     pub(super) fn wait_for(&self, number: u32, deadline_ns: u64) -> bool {
         loop {
             let seen = self.answered().load(Ordering::SeqCst);
@@ -115,8 +116,8 @@ impl Shared {
             return None;
         }
         let offset = section.offset + index * size_of::<T>();
-        // SAFETY: sections lie in the mapping, this range lies in its section, and is aligned to a
-        // word because sections begin pages and entries are whole words.
+        // SAFETY: sections lie in the mapping, the range lies in the section, and is
+        // aligned to a word because sections begin pages and entries are whole words.
         let first = unsafe { self.base.add(offset) }.cast::<AtomicU64>();
         // SAFETY: as above; the mapping lives as long as `self`.
         Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), count * (size_of::<T>() / WORD)) })
@@ -133,7 +134,7 @@ impl Shared {
         words.chunks_exact(size_of::<T>() / WORD).map(value)
     }
 
-    /// Appends entries `from` to `to` to a vector; those beyond the section's end are left out.
+    /// Appends entries `from` to `to` to a vector; entries beyond the section's end are left out.
     pub(super) fn copy<T: Plain>(&self, section: &Section<T>, from: usize, to: usize, into: &mut Vec<T>) {
         let to = to.min(section.count);
         let count = to.saturating_sub(from);
@@ -141,14 +142,14 @@ impl Shared {
         into.reserve(count);
         let end = into.spare_capacity_mut().as_mut_ptr().cast::<u64>();
         for (n, word) in words.iter().enumerate() {
-            // SAFETY: room for `count` entries is reserved, and they have as many words as the slice.
+            // SAFETY: room for `count` entries is reserved, with as many words as the slice.
             unsafe { end.add(n).write_unaligned(word.load(Ordering::Relaxed)) };
         }
-        // SAFETY: all words of these entries are written, and any bytes are a value of a plain type.
+        // SAFETY: all words of the entries are written, and all bytes are valid for a plain type.
         unsafe { into.set_len(into.len() + count) };
     }
 
-    /// Writes entries from `index` on; those beyond the section's end are left out.
+    /// Writes entries from `index` on; entries beyond the section's end are left out.
     pub(super) fn store<T: Plain>(&self, section: &Section<T>, index: usize, values: &[T]) {
         let count = values.len().min(section.count.saturating_sub(index));
         let Some(words) = self.words(section, index, count) else { return };
@@ -159,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// Writes bytes into a section of words; those beyond its end are left out.
+    /// Writes bytes into a section of words; bytes beyond the section's end are left out.
     pub(super) fn store_bytes(&self, section: &Section<u64>, bytes: &[u8]) {
         let Some(words) = self.words(section, 0, section.count) else { return };
         let (whole, rest) = bytes.as_chunks::<WORD>();
@@ -170,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// The first bytes of a section of words, at most what it holds.
+    /// The first bytes of a section of words, at most the whole section.
     pub(super) fn load_bytes(&self, section: &Section<u64>, count: usize, into: &mut Vec<u8>) {
         into.clear();
         let Some(words) = self.words(section, 0, section.count.min(count.div_ceil(WORD))) else { return };
@@ -178,12 +179,12 @@ impl Shared {
         into.truncate(count);
     }
 
-    /// Leaves a text for the other side.
+    /// Leaves a text for the opposite side.
     pub(super) fn leave_note(&self, text: &str) {
         self.store_bytes(&self.layout.note, text.as_bytes());
     }
 
-    /// The text that was left.
+    /// The text left by the opposite side.
     pub(super) fn note(&self) -> String {
         let mut bytes = Vec::new();
         self.load_bytes(&self.layout.note, PAGE as usize, &mut bytes);
@@ -196,8 +197,8 @@ impl Shared {
     /// The section must have no other reference during the slice's life.
     #[expect(clippy::mut_from_ref, reason = "memory outside Rust's own; the caller excludes aliases")]
     pub(super) unsafe fn slice<T: Plain>(&self, section: &Section<T>) -> &mut [T] {
-        // SAFETY: sections lie in the mapping and begin pages; any bytes are values of a plain
-        // type; no aliases, as the caller says.
+        // SAFETY: sections lie in the mapping and begin pages; all bytes
+        // are valid for a plain type; no aliases, as the caller says.
         unsafe {
             let first = self.base.add(section.offset).cast::<T>();
             std::slice::from_raw_parts_mut(first.as_ptr(), section.count)
@@ -212,7 +213,7 @@ impl Drop for Shared {
     }
 }
 
-/// The entry in these words.
+/// The entry in `words`.
 #[inline(always)]
 fn value<T: Plain>(words: &[AtomicU64]) -> T {
     assert_eq!(words.len(), size_of::<T>() / WORD);
@@ -221,7 +222,7 @@ fn value<T: Plain>(words: &[AtomicU64]) -> T {
         // SAFETY: `T` has as many words as the slice.
         unsafe { value.as_mut_ptr().cast::<u64>().add(n).write_unaligned(word.load(Ordering::Relaxed)) };
     }
-    // SAFETY: all words are written, and any bytes are a value of a plain type.
+    // SAFETY: all words are written, and all bytes are valid for a plain type.
     unsafe { value.assume_init() }
 }
 

@@ -1,6 +1,6 @@
-//! The window process as a real process: what it may, what it survives, what it costs nobody, and
-//! that a window in it is the same as one in this process. Needs root, as it reads others' memory;
-//! without, each test says so and is skipped.
+//! The window process as a real process: rights, hangs and deaths, cost to targets, and
+//! equality of windows in the window process and in the test process. Needs root, to read
+//! the memory of foreign processes; without root, each test prints a line and is skipped.
 #![cfg(test)]
 
 mod confined;
@@ -18,7 +18,7 @@ use target::Target;
 /// A key.
 const KEY: u64 = 1;
 
-/// Returns from the test, with a line on standard error, unless this is root.
+/// Returns from the test, with a line on standard error, unless run as root.
 macro_rules! needs_root {
     () => {
         // SAFETY: a system call without arguments.
@@ -29,7 +29,7 @@ macro_rules! needs_root {
 }
 pub(crate) use needs_root;
 
-/// One line, in the form that `cargo xtask test` counts; or a failure where all is to be run.
+/// One line, in the form that `cargo xtask test` counts; or a failure if every test must run.
 fn skip(need: &str) {
     use std::io::Write as _;
     let thread = std::thread::current();
@@ -45,7 +45,7 @@ fn skip(need: &str) {
 fn settings() -> Settings {
     Settings {
         program: env!("CARGO_BIN_EXE_locality-window").into(),
-        // Tests run beside others; what is tested is never that a limit is short.
+        // Tests run in parallel; no test requires a short limit.
         longest: Duration::from_secs(30),
         margin: Duration::from_secs(10),
         patience: Duration::from_secs(10),
@@ -68,7 +68,7 @@ fn add(helper: &mut Helper, target: &Target) {
     added.unwrap_or_else(|error| panic!("{error}: {}", helper.last_words()));
 }
 
-/// Calls `revive` until there is a window process, some seconds at most.
+/// Calls `revive` until a window process exists, a few seconds at most.
 fn revive(helper: &mut Helper) {
     for _ in 0..500 {
         if helper.revive().unwrap() {

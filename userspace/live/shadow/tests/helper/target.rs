@@ -1,4 +1,4 @@
-//! Processes to be traced, and `ptrace` as far as the tests need it.
+//! Processes to be traced, and `ptrace` as far as the tests need.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -10,7 +10,7 @@ use locality_isa::registers_of;
 use locality_shadow::helper::{TextRange, ranges};
 use locality_shadow::{Memory, Page, ThreadState, Trust};
 
-/// A process that this thread holds by `ptrace`, killed in the end.
+/// A process traced by the test's thread, killed on drop.
 pub struct Target {
     pub pid: u32,
 }
@@ -37,7 +37,7 @@ impl Target {
         Target::shell("i=0; while :; do i=$((i*7+1)); case $i in *99) i=1;; esac; done")
     }
 
-    /// A shell that has been loaded and is in this script.
+    /// A loaded shell, running `script`.
     #[expect(clippy::zombie_processes, reason = "reaped by its id in the end")]
     pub fn shell(script: &str) -> Target {
         let mut command = Command::new("sh");
@@ -49,10 +49,11 @@ impl Target {
         target
     }
 
-    /// A process that waits, and an address in it whose page is never there: reading it waits for
-    /// ever. `None` where the kernel does not have that (`userfaultfd(2)`).
+    /// A process that waits, and an address in a page never present: a read of
+    /// the page waits for ever. `None` on a kernel without `userfaultfd(2)`.
     pub fn with_a_page_that_blocks() -> Option<(Target, u64)> {
-        // `include/uapi/linux/userfaultfd.h`: UFFDIO_API and UFFDIO_REGISTER with their structures.
+        // `include/uapi/linux/userfaultfd.h`: UFFDIO_API
+        // and UFFDIO_REGISTER with argument structures.
         const API: libc::c_ulong = 0xc018_aa3f;
         const REGISTER: libc::c_ulong = 0xc020_aa00;
         let (mut ready, tell) = std::io::pipe().unwrap();
@@ -86,7 +87,7 @@ impl Target {
         (address != 0).then_some((target, address))
     }
 
-    /// A process of another user that may not be dumped and computes in `body`, which must only compute.
+    /// A process of another user, not dumpable, that computes in `body`; `body` must only compute.
     pub fn secret(body: extern "C" fn() -> !) -> Target {
         let (mut ready, tell) = std::io::pipe().unwrap();
         let tell = tell.as_raw_fd();
@@ -108,15 +109,15 @@ impl Target {
         target
     }
 
-    /// A process that reads a clock again and again, into memory at this address; the seconds by
-    /// which its monotonic clock is ahead, in a time namespace of its own. `None` where the kernel
-    /// has no such namespaces.
+    /// A process that reads a clock again and again, into memory at the returned
+    /// address. The process's monotonic clock is `ahead` seconds ahead, in an
+    /// own time namespace. `None` on a kernel without time namespaces.
     pub fn with_a_clock(ahead: u64) -> Option<(Target, u64)> {
         const NEW_TIME: i32 = 0x80;
         let (mut ready, tell) = std::io::pipe().unwrap();
         let tell = tell.as_raw_fd();
         let text = format!("monotonic {ahead} 0\n");
-        // SAFETY: the child makes system calls on live arguments only; it is a process of one thread.
+        // SAFETY: the child makes system calls on live arguments only, and has one thread.
         let pid = unsafe {
             let pid = libc::fork();
             if pid == 0 {
@@ -154,7 +155,7 @@ impl Target {
         Some((target, address))
     }
 
-    /// Stops it where it computes, not in a system call that it has just made.
+    /// Stops the process in computation, not in a system call.
     pub fn stop(&self) -> ThreadState {
         loop {
             let state = self.stop_anywhere();
@@ -169,7 +170,7 @@ impl Target {
         }
     }
 
-    /// Stops it, in a system call too; its registers.
+    /// Stops the process, also in a system call, and returns the registers.
     pub fn stop_anywhere(&self) -> ThreadState {
         request(libc::PTRACE_INTERRUPT, self.pid, 0, 0);
         assert!(libc::WIFSTOPPED(wait(self.pid)));
@@ -187,7 +188,7 @@ impl Target {
     }
 
     pub fn kill(&mut self) {
-        // SAFETY: a system call with plain arguments on a child that is not reaped yet.
+        // SAFETY: a system call with plain arguments on a child not reaped yet.
         unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
         while libc::WIFSTOPPED(wait(self.pid)) {}
         self.pid = 0;
@@ -218,7 +219,8 @@ pub fn registers(pid: u32) -> libc::user_regs_struct {
     regs
 }
 
-/// The same memory without the window process: one page at a time, and the list searched from its start.
+/// The target's memory without the window process:
+/// one page at a time, by linear search of the list.
 pub struct Plainly {
     file: File,
     ranges: Vec<TextRange>,
