@@ -25,8 +25,8 @@ const LOOKS: u32 = 24;
 const NAMED: usize = 3;
 /// Traced processes whose mappings are compared.
 const TRACED: usize = 64;
-/// Comparisons because a process came or went take at
-/// most a 50th of the time, and are at least 20 ms apart.
+/// Pause after a comparison because a process came or
+/// went, in times of the comparison, and the least pause.
 const COMPARING_SHARE: u32 = 50;
 const COMPARED_EVERY: Duration = Duration::from_millis(20);
 /// Ranges of the table of one object.
