@@ -176,7 +176,7 @@ impl Group {
     }
 }
 
-/// The command that cargo starts in place of each test program.
+/// What cargo starts in place of each test program.
 #[derive(clap::Args)]
 pub struct RunTest {
     group: Group,

@@ -275,7 +275,7 @@ impl Choice {
                 .zip(line_fills::bursts(&accesses, &firsts.drawn))
                 .filter_map(load)
                 .collect(),
-            // Each draft has one: the positions were taken from the accesses.
+            // A use for each draft: the positions were taken from the accesses.
             uses: self.drafts.iter().zip(&reuses).filter_map(chosen).collect(),
             touches: GRANULES.map(|bytes| {
                 let touched =

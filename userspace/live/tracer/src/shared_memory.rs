@@ -68,9 +68,9 @@ pub struct Sharing {
 /// process may touch unseen, and the total of uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedUses {
-    /// Those.
+    /// Watched uses in memory that another process may touch unseen.
     pub uses: u64,
-    /// All.
+    /// Watched uses in total.
     pub of: u64,
     /// Who shares, "process 12 (postgres)"; `NAMED` at most.
     pub with: Vec<String>,
