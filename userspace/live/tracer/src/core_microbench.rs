@@ -260,8 +260,8 @@ fn time(slices: &Slices, mut code: impl FnMut()) -> f64 {
 #[repr(align(64))]
 struct Room([u64; 32]);
 
-/// Runs 128 copies of the instructions given. They may use rax, rcx (1 at first),
-/// rdx and xmm0 to xmm15 (0 at first); rsi points to 256 bytes of zeroes.
+/// Runs 128 copies of the instructions given. The instructions may use rcx (1 at first),
+/// and rax, rdx and xmm0 to xmm15 (0 at first); rsi points to 256 bytes of zeroes.
 macro_rules! copies {
     ($slices:expr, $($code:literal),+) => {{
         let mut room = Room([0; 32]);
@@ -296,7 +296,7 @@ fn core(slices: &Slices) -> Machine {
     while began.elapsed() < WARMING {
         shortest = shortest.min(cycle());
     }
-    // The clock may change meanwhile: each time is compared with a cycle measured at the moment.
+    // The clock may change meanwhile: each time is compared with a cycle measured right after.
     let mut cycles = |ns: f64| {
         let now = cycle();
         shortest = shortest.min(now);
