@@ -1,9 +1,8 @@
-//! Reads files in Callgrind's format from any tool, and lists the differences of two files of one
-//! program.
+//! Reads files in Callgrind's format, and lists the differences of two files of one program.
 //!
-//! Format: "Callgrind Format Specification" in valgrind's manual. A function is known by its object
-//! file and its name; inlined code belongs to the surrounding function. Not here: running
-//! Callgrind. Limits: one part a file, no jumps.
+//! Format: "Callgrind Format Specification" in valgrind's manual. A function is
+//! identified by object file and name; inlined code belongs to the surrounding
+//! function. Not here: running Callgrind. Limits: one part a file, no jumps.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,7 +12,7 @@ use std::path::Path;
 pub struct Costs {
     /// Columns.
     pub events: Vec<String>,
-    /// What the file says of the whole run (`totals:`).
+    /// Totals of the whole run as in the file (`totals:`).
     pub told: Vec<u64>,
     /// Costs by object and function, without the functions called.
     pub functions: BTreeMap<(String, String), Vec<u64>>,
@@ -28,7 +27,7 @@ pub struct Costs {
 struct Names(HashMap<String, String>);
 
 impl Names {
-    /// "(3) main" is main from now on, and so is "(3)".
+    /// "(3) main" is main from now on, and "(3)" too.
     fn take(&mut self, text: &str) -> String {
         let Some((number, name)) = text.strip_prefix('(').and_then(|rest| rest.split_once(')')) else {
             return text.to_owned();
@@ -52,7 +51,7 @@ impl Costs {
         Self::parse(&String::from_utf8_lossy(&text))
     }
 
-    /// Reads a file's text; panics where it is not in the format.
+    /// Reads a file's text; panics if the text is not in the format.
     pub fn parse(text: &str) -> Self {
         let mut costs = Self::default();
         let (mut objects, mut files, mut functions) = (Names::default(), Names::default(), Names::default());
@@ -129,13 +128,13 @@ impl Costs {
         self.events.iter().position(|name| name == event)
     }
 
-    /// The sum over all functions.
+    /// The sum over the functions.
     pub fn sum(&self, event: &str) -> u64 {
         let column = self.column(event).unwrap_or(usize::MAX);
         self.functions.values().filter_map(|row| row.get(column)).sum()
     }
 
-    /// Costs by function of an object with that file name; `None`: of all objects, by their names.
+    /// Costs by function of an object with the file name; `None`: of every object, by file name.
     pub fn of_object(&self, name: Option<&str>) -> BTreeMap<String, Vec<u64>> {
         let mut sums: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for ((object, function), row) in &self.functions {
@@ -150,20 +149,22 @@ impl Costs {
     }
 }
 
-/// A function's name in both files. Callgrind prints GCC's names of OpenMP regions (`f._omp_fn.0`),
-/// locality prints their place (`f (parallel loop, f.c:17)`): all regions of a function are one.
+/// A function's name in both files. Callgrind prints GCC's names of OpenMP
+/// regions (`f._omp_fn.0`), locality prints the place
+/// (`f (parallel loop, f.c:17)`): the regions of a function are taken together.
 fn common(function: &str) -> String {
     let region = ["._omp_fn.", " (parallel loop"].iter().find_map(|mark| function.split_once(mark));
     region.map_or_else(|| function.to_owned(), |(outer, _)| format!("{outer} (regions)"))
 }
 
-/// The C library and what valgrind puts beside a program: code that differs with the processor's features.
+/// The C library and valgrind's additions to a program:
+/// code that differs with the processor's features.
 const NOT_OWN: [&str; 5] = ["libc.so.6", "ld-linux-x86-64.so.2", "libm.so.6", "vgpreload_", "???"];
 
 impl Costs {
-    /// Costs by function and object of the program's own code: its file and its libraries, without
-    /// the C library. Functions without a symbol are one row an object, because both tools name
-    /// them by addresses.
+    /// Costs by function and object of the program's own code: the file and
+    /// the libraries, without the C library. Functions without a symbol are
+    /// one row an object, because both tools name the functions by addresses.
     pub fn own(&self) -> BTreeMap<String, Vec<u64>> {
         let mut sums: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for ((object, function), row) in &self.functions {
@@ -193,12 +194,11 @@ pub struct Difference {
     pub b: u64,
     /// |a − b| ÷ max(a, b).
     pub relative: f64,
-    /// The larger of the two as a share of all its column has in the second file.
+    /// The larger of the two as a share of the column's sum in the second file.
     pub share: f64,
 }
 
-/// All pairs of costs of two tables, the largest relative difference first. `of`: the second file,
-/// for shares.
+/// Every pair of costs of two tables, the largest relative difference first.
 pub fn differences(
     a: (&Costs, &BTreeMap<String, Vec<u64>>),
     b: (&Costs, &BTreeMap<String, Vec<u64>>),
@@ -233,7 +233,7 @@ pub fn differences(
     found
 }
 
-/// A position: absolute in decimal or hexadecimal, relative, or the same.
+/// A position: absolute in decimal or hexadecimal, relative, or unchanged.
 fn moved(before: u64, word: &str) -> u64 {
     let number = |text: &str| {
         let parsed = match text.strip_prefix("0x") {

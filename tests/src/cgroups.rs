@@ -13,7 +13,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// One of the unified hierarchy.
+    /// A cgroup of the unified hierarchy.
     ///
     /// # Errors
     /// The hierarchy is not mounted, or takes no folder.
@@ -21,10 +21,10 @@ impl Cgroup {
         Self::below(&mount("cgroup2", "")?)
     }
 
-    /// One of the hierarchy of version 1 that has a controller.
+    /// A cgroup of the hierarchy of version 1 with a controller.
     ///
     /// # Errors
-    /// No such hierarchy, or folders are refused.
+    /// No hierarchy has the controller, or folders are refused.
     pub fn old(controller: &str) -> Result<Self, String> {
         Self::below(&mount("cgroup", controller)?)
     }
@@ -37,23 +37,23 @@ impl Cgroup {
         Ok(Self { folder })
     }
 
-    /// Its folder.
+    /// The cgroup's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Writes one of its files; panics if the kernel refuses.
+    /// Writes a file of the cgroup; panics if the kernel refuses.
     pub fn set(&self, file: &str, value: &str) {
         let path = self.folder.join(file);
         fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the cgroup.
     pub fn add(&self, pid: u32) {
         self.set("cgroup.procs", &pid.to_string());
     }
 
-    /// Freezes or thaws it.
+    /// Freezes or thaws the cgroup.
     pub fn freeze(&self, frozen: bool) {
         match self.folder.join("freezer.state").exists() {
             true => self.set("freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
@@ -76,7 +76,7 @@ impl Cgroup {
         inside
     }
 
-    /// Its processes.
+    /// Processes in the cgroup.
     pub fn processes(&self) -> Vec<i32> {
         let text = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
@@ -101,7 +101,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// Where a hierarchy is mounted as a whole.
+/// The folder at which a hierarchy is mounted as a whole.
 fn mount(kind: &str, controller: &str) -> Result<PathBuf, String> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     let found = mounts.lines().find_map(|line| {

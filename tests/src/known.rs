@@ -1,8 +1,8 @@
 //! Compares a report's pairs with the known pair of a program.
 //!
-//! A place with a line is looked for at the first frame, innermost first, that lies in the
-//! program's own source: the access itself may be in an inlined library function or in the C
-//! library's `read`. Not here: how often the pair is seen.
+//! A place with a line is looked for at the innermost frame in the
+//! program's own source: the access may be in an inlined library function
+//! or in the C library's `read`. Not here: how often the pair is seen.
 
 use serde_json::Value;
 
@@ -18,14 +18,14 @@ pub fn assert_top(report: &Value, program: &str, name: &str) {
     }
 }
 
-/// Whether the heaviest pair of the report is this one, or the difference.
+/// Whether the heaviest pair of the report is `pair`, or the difference.
 pub fn top_is(report: &Value, pair: &Pair) -> Result<(), String> {
     let top = report["pairs"].get(0).ok_or("the report has no pairs")?;
     at(&top["use"], &pair.uses).map_err(|e| format!("use {e}"))?;
     at(&top["reuse"], &pair.reuse).map_err(|e| format!("reuse {e}"))
 }
 
-/// Whether an end of a pair lies at the place, with the call path that the place states.
+/// Whether an end of a pair lies at the place, with the place's call path.
 pub fn at(end: &Value, place: &Place) -> Result<(), String> {
     let frames = end["frames"].as_array().filter(|frames| !frames.is_empty()).ok_or("has no frames")?;
     let functions: Vec<&str> = frames.iter().map(|frame| frame["function"].as_str().unwrap_or("?")).collect();

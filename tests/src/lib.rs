@@ -1,9 +1,8 @@
-//! What the tests on real processes share: target programs, known pairs, the tracer, the conditions
-//! of a test.
+//! Shared parts of the tests on real processes: target
+//! programs, known pairs, the tracer, the conditions of a test.
 //!
-//! The tests themselves are in `tests/tests`, the programs in `tests/programs` (begin with
-//! `target.h` there). Functions here panic with a sentence when something is wrong with the test's
-//! surroundings: a test cannot go on without them.
+//! The tests are in `tests/tests`, the programs in `tests/programs` (begin with `target.h`).
+//! Functions here panic with a sentence when a test's surroundings are wrong: a test cannot go on.
 //!
 //! Limits: x86-64 Linux; a test that needs root, a program or the kernel begins with [`requires!`].
 

@@ -1,9 +1,9 @@
 //! One trace of a running program with its results: report, profile, messages.
 //!
-//! [`Live::trace`] panics if a common property of traces fails: exit status 0, equal ledgers in
-//! profile and report, a balanced ledger, a reason for each unnamed frame. Properties of single
-//! programs are the tests' own. A test that depends on times traces [`alone`], others [`beside`]
-//! others.
+//! [`Live::trace`] panics if a common property of traces fails: exit status 0, equal
+//! ledgers in profile and report, a balanced ledger, a reason for each unnamed
+//! frame. Properties of single programs are the tests' own. A test that depends on
+//! times traces [`alone`], a test without times [`beside`] further tests.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ pub struct Live {
     pub report: Value,
     /// The profile file, read back.
     pub profile: Profile,
-    /// What the tracer said.
+    /// Messages of the tracer.
     pub stderr: String,
 }
 
-/// Waits until no other test traces, in this process or another; the trace is over when the file is dropped.
+/// Waits until no test traces, in every process; the trace is over when the file is dropped.
 pub fn alone() -> File {
     let (file, path) = lock_file();
     file.lock().unwrap_or_else(|e| panic!("cannot lock {}: {e}", path.display()));
@@ -54,8 +54,8 @@ impl Live {
         Self::of(&traced, &file)
     }
 
-    /// The same, a second time for longer if the first was too short: on a slow or busy machine a
-    /// few seconds may bring few samples. The caller asserts the needed number.
+    /// Traces as [`Live::trace`], a second time for longer if the first was too short: on a slow
+    /// or busy machine a few seconds may bring few samples. The caller asserts the needed number.
     pub fn trace_until(
         pid: u32,
         [first, second]: [&str; 2],
@@ -118,7 +118,7 @@ impl Live {
         share(samples.chain(reuses).map(|stack| self.cut(stack).is_none()))
     }
 
-    /// Share of the samples that the thread was stopped at.
+    /// Share of the samples with a stopped thread.
     pub fn held(&self) -> f64 {
         share(self.profile.samples.iter().map(|sample| sample.held))
     }
@@ -133,7 +133,7 @@ impl Live {
     }
 }
 
-/// Share of the true ones; of none, 0: nothing must not look perfect.
+/// Share of the true values; 0 without values: an empty set must not look perfect.
 fn share(of: impl Iterator<Item = bool>) -> f64 {
     let (mut all, mut true_ones) = (0u32, 0u32);
     for one in of {

@@ -1,21 +1,21 @@
 //! Known pairs, marked in a program's source: places of use and reuse.
 //!
-//! Syntax: `target.h`. Limits: one line may bear several marks; a mark is found anywhere in a line,
-//! as the languages have different comments.
+//! Syntax: `target.h`. Limits: a line may bear several marks; a mark is
+//! found everywhere in a line, as the languages have different comments.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::programs;
 
-/// A known use and its reuse.
+/// A known pair of use and reuse.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pair {
     /// Name of the mark.
     pub name: String,
-    /// Where the use is.
+    /// Place of the use.
     pub uses: Place,
-    /// Where the reuse is.
+    /// Place of the reuse.
     pub reuse: Place,
 }
 
@@ -26,9 +26,10 @@ pub struct Place {
     pub file: String,
     /// Line of the mark, 1-based.
     pub line: u32,
-    /// The function's name, where there is no debug information to give a line.
+    /// The function's name, if no debug information gives a line.
     pub function: Option<String>,
-    /// The whole call path, innermost first, where the source states it (`// path USE:name inner … main`).
+    /// The whole call path, innermost first, if stated
+    /// in the source (`// path USE:name inner … main`).
     pub path: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Checks during a tracer's whole run that it traces neither its own processes nor the test that
-//! started it.
+//! Checks during a tracer's whole run that the tracer traces
+//! neither its own processes nor the test that started the tracer.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often it looks.
+/// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A thread that looks.
+/// The looking thread.
 #[derive(Debug)]
 pub struct Overseer {
     is_over: Arc<AtomicBool>,
@@ -46,8 +46,8 @@ fn traced_ones(tracer: u32) -> Vec<String> {
     let mut ours = vec![std::process::id(), tracer];
     let mut next = 1;
     while let Some(parent) = ours.get(next).copied() {
-        // The launched command is a child, too; so are the stopped helpers `calibration` and
-        // `doctor-probe`.
+        // The launched command is a child, too, and the stopped
+        // helpers `calibration` and `doctor-probe` are.
         ours.extend(children(parent).into_iter().filter(|child| name(*child).starts_with("locality-")));
         next += 1;
     }
@@ -62,7 +62,7 @@ fn traced_ones(tracer: u32) -> Vec<String> {
         .collect()
 }
 
-/// Whether a process has a name of ours for longer than a child that has not named itself yet.
+/// Whether a process has a name of ours for longer than a child without a new name yet.
 fn is_still_ours(pid: u32, tracer: u32) -> bool {
     if pid == tracer || pid == std::process::id() {
         return true;

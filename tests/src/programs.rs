@@ -1,8 +1,8 @@
 //! Builds the target programs, each once for a given source.
 //!
-//! The commands stand in the source (`target.h` describes the syntax). A program's directory is
-//! named after its inputs, so an existing program is current and parallel tests need no lock. Not
-//! here: starting it (`target.rs`).
+//! The commands stand in the source (`target.h` describes the syntax). A
+//! program's directory is named after the inputs: an existing program is current,
+//! and parallel tests need no lock. Not here: starting a program (`target.rs`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Languages of the programs.
 const EXTENSIONS: [&str; 6] = ["c", "cc", "rs", "s", "f90", "go"];
 
-/// The built program `name`; compiles it unless that was done before.
+/// The built program `name`; compiles the program unless compiled before.
 pub fn build(name: &str) -> PathBuf {
     let text = read(&source(name)) + &read(&source("target"));
     let mut hasher = DefaultHasher::new();
@@ -27,7 +27,7 @@ pub fn build(name: &str) -> PathBuf {
     dir.join(name)
 }
 
-/// The source file of a program, or of what they share.
+/// The source file of a program, or the source shared by the programs.
 pub fn source(name: &str) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
     if name == "target" {
@@ -40,7 +40,7 @@ pub fn source(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("there is no program {name} in {}", dir.display()))
 }
 
-/// Names of all programs, sorted.
+/// Names of the programs, sorted.
 pub fn all() -> Vec<String> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
     let entries = fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
@@ -55,8 +55,8 @@ pub fn all() -> Vec<String> {
     names
 }
 
-/// Redis's server. In Debian's and Ubuntu's package redis-tools it goes by the name of
-/// redis-check-rdb and tells the two apart by the name that it is called by.
+/// Redis's server. In Debian's and Ubuntu's package redis-tools the file
+/// is named redis-check-rdb and acts according to the name of the call.
 pub fn redis_server() -> Command {
     use std::os::unix::process::CommandExt as _;
     if crate::requires::command("redis-server").is_ok() {
@@ -67,14 +67,14 @@ pub fn redis_server() -> Command {
     command
 }
 
-/// Runs the build commands in a temporary directory, which then gets its name at once.
+/// Runs the build commands in a temporary directory, which is then renamed to `dir` at once.
 fn compile(name: &str, dir: &Path) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let making = dir.with_extension(format!("making-{}-{number}", std::process::id()));
     fs::create_dir_all(&making).unwrap_or_else(|e| panic!("cannot create {}: {e}", making.display()));
     build_in(&making, name, "");
-    // Another test may have been faster, with the same result.
+    // Another test may have been faster, with an equal result.
     if fs::rename(&making, dir).is_err() {
         drop(fs::remove_dir_all(&making));
     }
@@ -88,7 +88,7 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
     let commands = commands(&text);
     assert!(!commands.is_empty(), "{} does not say how to build it", source.display());
     for words in commands {
-        // Words are split before substitution, so that a path may contain blanks.
+        // Words are split before substitution: a path may contain blanks.
         let words: Vec<String> = words
             .split_whitespace()
             .chain(flags.split_whitespace())
@@ -102,7 +102,7 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
         let mut command = Command::new(&words[0]);
         // Go's cache, on machines without a home for root.
         command.env("GOCACHE", dir.join("go-cache")).env("GO111MODULE", "off");
-        // What the runner of the tests sets changes the names that the compiler makes.
+        // A variable set by the runner of the tests changes the names made by the compiler.
         command.env_remove("RUSTC_BOOTSTRAP");
         let run = command.args(&words[1..]).output();
         let run =
@@ -113,7 +113,8 @@ pub fn build_in(dir: &Path, name: &str, flags: &str) -> PathBuf {
     dir.join(name)
 }
 
-/// The build commands in a source: what follows `// build:`, `# build:` or `! build:` at the start of a line.
+/// The build commands in a source: after `// build:`,
+/// `# build:` or `! build:` at the start of a line.
 fn commands(text: &str) -> Vec<&str> {
     text.lines()
         .filter_map(|line| {
@@ -129,8 +130,7 @@ fn rustc() -> PathBuf {
     if beside_cargo.exists() { beside_cargo } else { PathBuf::from("rustc") }
 }
 
-/// In the target directory that the test program itself is in; apart for each user, as the tests
-/// run as root too.
+/// In the target directory of the test program; apart for each user, as the tests run as root too.
 fn programs_dir() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_else(|e| panic!("where am I: {e}"));
     let target = own.ancestors().nth(2).unwrap_or(Path::new("."));

@@ -1,16 +1,16 @@
 //! Requirements of a test. If one is missing, the test prints the reason and returns; it never passes
 //! silently.
 //!
-//! `requires!(root, btf, watchpoints(2), command("gdb"))` at the start of a test: each word is a
-//! function here. A skip is one line on stderr that begins with `SKIP` and that `cargo xtask test`
-//! counts. With `LOCALITY_REQUIRE=all`, as in CI, a skip is a failure.
+//! `requires!(root, btf, watchpoints(2), command("gdb"))` at the start of a test: each
+//! word is a function here. A skip is a line on stderr that begins with `SKIP`, counted
+//! by `cargo xtask test`. With `LOCALITY_REQUIRE=all`, as in CI, a skip is a failure.
 
 use std::io::Write as _;
 use std::path::Path;
 
 use perf_event_open_sys as perf;
 
-/// Returns from the test, with a counted reason, unless the machine has all that is named.
+/// Returns from the test, with a counted reason, unless the machine meets every named requirement.
 #[macro_export]
 macro_rules! requires {
     ($($need:ident $(($($argument:expr),*))?),+ $(,)?) => {
@@ -21,7 +21,7 @@ macro_rules! requires {
     };
 }
 
-/// A value that a test needs, or the test is skipped with the reason why there is none.
+/// A value that a test needs, or the test is skipped with the reason for the lack.
 #[macro_export]
 macro_rules! or_skip {
     ($value:expr) => {
@@ -35,7 +35,7 @@ macro_rules! or_skip {
     };
 }
 
-/// Reports a skip, or fails where skips are not allowed.
+/// Reports a skip, or fails if skips are not allowed.
 pub fn skip(reason: &str) {
     let thread = std::thread::current();
     let required = std::env::var("LOCALITY_REQUIRE").unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn skip(reason: &str) {
     drop(writeln!(std::io::stderr(), "{line}"));
 }
 
-/// What is said of a skip, or why it is a failure.
+/// The line about a skip, or the reason for a failure.
 fn skip_line(test: &str, reason: &str, required: &str) -> Result<String, String> {
     if required == "all" {
         Err(format!("{test} cannot run here: {reason}"))
@@ -56,11 +56,11 @@ fn skip_line(test: &str, reason: &str, required: &str) -> Result<String, String>
 
 /// Effective user root.
 pub fn root() -> Result<(), String> {
-    // SAFETY: geteuid takes nothing and cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } == 0 { Ok(()) } else { Err("needs root".to_owned()) }
 }
 
-/// The kernel describes its own types, which the eBPF programs are relocated by.
+/// The kernel describes its own types, by which the eBPF programs are relocated.
 pub fn btf() -> Result<(), String> {
     match Path::new("/sys/kernel/btf/vmlinux").exists() {
         true => Ok(()),
@@ -68,7 +68,7 @@ pub fn btf() -> Result<(), String> {
     }
 }
 
-/// So many debug registers are free.
+/// At least `count` debug registers are free.
 pub fn watchpoints(count: usize) -> Result<(), String> {
     let watched = [0u64; 8];
     let mut events = Vec::new();
@@ -116,8 +116,8 @@ pub fn cpus(count: usize) -> Result<(), String> {
     if have >= count { Ok(()) } else { Err(format!("needs {count} CPUs, has {have}")) }
 }
 
-/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on so many bytes in this thread, open as long as
-/// the descriptor is open.
+/// A watchpoint of a kind (`HW_BREAKPOINT_W`, …) on `bytes`
+/// bytes in the calling thread, open as long as the descriptor.
 pub fn open_watchpoint(address: u64, bytes: u64, kind: u32) -> std::io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd as _;
     let mut attr = perf::bindings::perf_event_attr {

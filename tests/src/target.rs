@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::overseer::Overseer;
 use crate::programs;
 
-/// A program may be compiled and started on a busy machine; longer than this it hangs.
+/// Longest time until a program is ready on a busy machine; a slower program hangs.
 const READY_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running program; killed when dropped.
@@ -19,21 +19,21 @@ pub struct Target {
     child: Child,
     name: String,
     lines: Receiver<String>,
-    /// What came before and after the line "ready".
+    /// Lines before and after the line "ready".
     seen: Vec<String>,
     errors: Option<JoinHandle<String>>,
     /// For a tracer.
     overseer: Option<Overseer>,
 }
 
-/// What a program left.
+/// Results of an ended program.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
     /// Lines on stdout, the line "ready PID" left out.
     pub stdout: Vec<String>,
-    /// All of stderr.
+    /// The whole stderr.
     pub stderr: String,
 }
 
@@ -45,8 +45,7 @@ impl Target {
         Self::start_command(command)
     }
 
-    /// The same for a command that runs a target program: as another user, under another program,
-    /// ….
+    /// Starts a command that runs a target program: as another user, under another program, ….
     pub fn start_command(command: Command) -> Self {
         let mut target = Self::spawn(command);
         let deadline = Instant::now() + READY_LIMIT;
@@ -65,14 +64,14 @@ impl Target {
         }
     }
 
-    /// Starts any program.
+    /// Starts a program without waiting for a message.
     pub fn spawn(mut command: Command) -> Self {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start {name}: {e}"));
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (sender, lines) = mpsc::channel();
-        // Both are read while the program runs, so that it never waits for a full pipe.
+        // Both are read while the program runs: the program never waits for a full pipe.
         thread::spawn(move || pass_lines(stdout, &sender));
         let errors = Some(thread::spawn(move || collect(stderr)));
         Self { child, name, lines, seen: Vec::new(), errors, overseer: None }
@@ -91,12 +90,12 @@ impl Target {
         assert!(seen.is_empty() || thread::panicking(), "the tool traced itself: {seen:?}");
     }
 
-    /// Its process id.
+    /// The program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its present thread ids.
+    /// The program's present thread ids.
     pub fn threads(&self) -> Vec<u32> {
         let entries = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten();
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
@@ -105,28 +104,28 @@ impl Target {
     /// Used CPU time, user and system, in the kernel's clock ticks of 10 ms.
     pub fn cpu_time(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The name in parentheses may contain anything; fields 14 and 15 are counted from its end
-        // (proc_pid_stat(5)).
+        // The name in parentheses may contain every character; fields
+        // 14 and 15 are counted from the name's end (proc_pid_stat(5)).
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
         let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
         Duration::from_millis(ticks * 10)
     }
 
-    /// Sends it a signal.
+    /// Sends the program a signal.
     pub fn signal(&self, signal: i32) {
         let pid = libc::pid_t::try_from(self.pid()).unwrap_or(libc::pid_t::MAX);
-        // SAFETY: kill takes plain numbers and touches no memory of ours; the child is not reaped,
-        // so the pid is its own.
+        // SAFETY: kill takes plain numbers and touches no memory of
+        // ours; the child is not reaped, hence the pid is the child's.
         let result = unsafe { libc::kill(pid, signal) };
         assert_eq!(result, 0, "cannot signal {}: {}", self.name, std::io::Error::last_os_error());
     }
 
-    /// Whether it has not ended yet.
+    /// Whether the program has not ended yet.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end and returns its results; panics after `limit`.
+    /// Waits for the program's end and returns the results; panics after `limit`.
     pub fn finish(mut self, limit: Duration) -> Finished {
         let deadline = Instant::now() + limit;
         let status = loop {
@@ -138,7 +137,7 @@ impl Target {
             }
         };
         self.end_overseer();
-        // A grandchild may hold the pipe open: take what is there within a moment.
+        // A grandchild may have the pipe open: take the lines that come within a moment.
         let mut stdout = std::mem::take(&mut self.seen);
         while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(500)) {
             if !line.starts_with("ready ") {
@@ -170,7 +169,7 @@ fn pass_lines(from: Option<ChildStdout>, to: &mpsc::Sender<String>) {
 fn collect(from: Option<ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
-        // What was read before an error stays.
+        // Bytes read before an error stay.
         drop(from.read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()

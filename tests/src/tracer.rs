@@ -13,21 +13,21 @@ use serde_json::Value;
 
 use crate::target::Target;
 
-/// A call of the tracer that is being put together.
+/// A call of the tracer in preparation.
 #[derive(Debug)]
 pub struct Tracer {
     command: Command,
     limit: Duration,
 }
 
-/// What the tracer left.
+/// Results of an ended tracer.
 #[derive(Debug)]
 pub struct Traced {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// All of stdout.
+    /// The whole stdout.
     pub stdout: String,
-    /// All of stderr.
+    /// The whole stderr.
     pub stderr: String,
 }
 
@@ -45,7 +45,7 @@ impl Tracer {
         Self { command, limit: Duration::from_secs(60) }
     }
 
-    /// `-p PID -d SECONDS --format json`: what most tests want.
+    /// `-p PID -d SECONDS --format json`, as most tests use.
     pub fn attach(pid: u32, seconds: &str) -> Self {
         Self::new().args(["-p", &pid.to_string(), "-d", seconds, "--format", "json1"])
     }
@@ -64,18 +64,18 @@ impl Tracer {
         self
     }
 
-    /// The command, for further settings: other users, other limits, other descriptors.
+    /// The command, for further settings: users, limits, descriptors.
     pub fn command(&mut self) -> &mut Command {
         &mut self.command
     }
 
-    /// Starts it and returns at once; the handle signals it or waits for it, and kills it when
-    /// dropped.
+    /// Starts the tracer and returns at once; the handle signals the
+    /// tracer or waits for the end, and kills the tracer when dropped.
     pub fn start(self) -> Target {
         Target::spawn(self.command).overseen()
     }
 
-    /// Runs it to its end; panics when the limit is over.
+    /// Runs the tracer to the end; panics when the limit is over.
     pub fn run(mut self) -> Traced {
         self.command.stdin(Stdio::null());
         let limit = self.limit;
@@ -83,7 +83,7 @@ impl Tracer {
         Traced { status: finished.status, stdout: finished.stdout.join("\n"), stderr: finished.stderr }
     }
 
-    /// Runs it to its end and returns its JSON report; panics unless it succeeded.
+    /// Runs the tracer to the end and returns the JSON report; panics unless the run succeeded.
     pub fn report(self) -> Value {
         self.run().report()
     }
@@ -113,7 +113,8 @@ impl Traced {
         report
     }
 
-    /// Panics unless it failed with this status and one sentence on stderr with each of `words`.
+    /// Panics unless the tracer failed with this status
+    /// and one sentence on stderr with each of `words`.
     pub fn assert_refused(&self, status: i32, words: &[&str]) {
         assert_eq!(self.status.code(), Some(status), "{}", self.stderr);
         assert_eq!(self.stderr.trim().lines().count(), 1, "more than one line: {}", self.stderr);

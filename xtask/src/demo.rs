@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: trace a live process that treats its caches badly, print the report, follow its first
-//! advice, and say how much faster the program is.
+//! `cargo xtask demo`: trace a live process that treats its caches badly, print
+//! the report, follow its first advice, and print the program's speed-up.
 //!
 //! Not here: the flaw (`tests/programs/picture.c`), and the change, a switch of the program.
 
@@ -16,7 +16,7 @@ const WORKLOAD_SECONDS: &str = "120";
 /// Long enough for windows to meet the ends of columns. Without an end the step of the outer loop is not
 /// known, and advice is withheld. 12 of 789 windows met an end; a trace of 15 s had none in 1 of 5 cases.
 const TRACE_SECONDS: &str = "40";
-/// Each of the two ways is timed for so long, in turn, so often; the medians count.
+/// Time for each of the two ways, and how often each is timed, in turn; the medians count.
 const TIMED_SECONDS: &str = "1";
 const TURNS: usize = 3;
 /// The switch of the program that follows the advice.

@@ -1,13 +1,14 @@
-//! `cargo xtask distributions`: what the README says to do, done on fresh systems of other distributions.
+//! `cargo xtask distributions`: follows the README's
+//! instructions on fresh systems of other distributions.
 //!
-//! Each is made by debootstrap and entered by chroot, so its libraries, compiler and packages are
-//! its own; the kernel is this machine's. "With Rust" is this machine's toolchain, at the same
-//! place. In it run the README's demo (a live trace), `cargo xtask qemu`, `doctor` and an exact
-//! run, with `--tests` also the README's `cargo xtask test`.
+//! Each system is made by debootstrap and entered by chroot: libraries, compiler and packages
+//! are the distribution's, the kernel is this machine's. "With Rust" is this machine's
+//! toolchain, at an equal path. Inside run the README's demo (a live trace), `cargo xtask qemu`,
+//! `doctor` and an exact run, with `--tests` also the README's `cargo xtask test`.
 //!
-//! Mounts are made in a namespace of each command and go with it, however it ends. Needs root, 4 GB
-//! on disk and ten to thirty minutes a distribution. Limits: Debian; a chroot has neither a kernel
-//! nor services of its own.
+//! Mounts are made in a namespace of each command and go with every end of the
+//! command. Needs root, 4 GB on disk and ten to thirty minutes a distribution.
+//! Limits: Debian; a chroot has neither a kernel nor services of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,8 @@ const LINKER: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 const CLONE: &str = "/root/locality-bpf";
 /// Where the programs of a system are; rustup's folder goes in front.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Enters: mounts what programs expect and the toolchain ($2, $3), then runs the rest there.
+/// Enters: mounts the file systems that programs expect
+/// and the toolchain ($2, $3), then runs the rest inside.
 const ENTER: &str = r#"set -e
 root=$1 cargo=$2 rustup=$3; shift 3
 mount -t proc proc "$root/proc"
@@ -48,7 +50,7 @@ pub struct Options {
     again: bool,
 }
 
-/// Tries each, and fails when any did not do what the README says.
+/// Tries each, and fails when a distribution did not do as the README says.
 pub fn run(options: &Options) -> Result<()> {
     if !shell::is_root() {
         bail!("this needs root, for debootstrap and chroot: run the same command as root");
@@ -166,7 +168,7 @@ impl System {
         command.arg(&self.root).arg(&self.cargo_home).arg(&self.rustup_home);
         let path = format!("PATH={}:{PATH}", self.cargo_home.join("bin").display());
         command.args(["env", &path, "bash", "-c", &format!("cd {CLONE} && {line}")]);
-        // Variables of this run of cargo must not reach the inner one.
+        // Variables of this run of cargo must not reach the inner run.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if name.starts_with("CARGO_") && name != "CARGO_HOME" {

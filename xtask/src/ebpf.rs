@@ -1,8 +1,8 @@
-//! `cargo xtask ebpf`: compiles the eBPF programs and checks in the object; or checks that the one
-//! there is current.
+//! `cargo xtask ebpf`: compiles the eBPF programs and checks in
+//! the object; or checks that the present object is current.
 //!
-//! Not here: what "current" means and how to compile (`locality-prebuilt`, shared with the build
-//! script of `locality-bpf`).
+//! Not here: the meaning of "current" and how to compile
+//! (`locality-prebuilt`, shared with the build script of `locality-bpf`).
 
 use std::fs;
 use std::process::Command;
@@ -12,7 +12,7 @@ use locality_prebuilt::{self as prebuilt, MANIFEST, OBJECT, TOOLCHAIN_NOTE, Tool
 
 use locality_shell as shell;
 
-/// bpf-linker's release, and the LLVM releases that it can be built with, newest first.
+/// bpf-linker's release, and the LLVM releases that the linker can be built with, newest first.
 const LINKER_VERSION: &str = "0.13.0";
 const LINKER_LLVM: [u32; 3] = [23, 22, 21];
 
@@ -105,7 +105,8 @@ fn install() -> Result<()> {
     if Toolchain::find().is_ok() {
         return Ok(());
     }
-    // The distribution's compiler brings the sources of its own `core`; rustup has them as a component.
+    // The distribution's compiler brings the sources of
+    // its `core`; rustup has a component with the sources.
     let by_rustup = || {
         let mut rustup = Command::new("timeout");
         let limit = "120";

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: builds the fuzz driver with overflow checks, and runs it.
 //!
-//! The driver itself, and what it tries, is `tests/fuzz`. Findings lie in `fuzz/findings` below the
-//! target folder.
+//! The driver and the targets are in `tests/fuzz`. Findings
+//! lie in `fuzz/findings` below the target folder.
 
 use anyhow::Result;
 

@@ -1,10 +1,11 @@
-//! `cargo xtask kernels`: boots kernels of Debian under emulation, and tries on each what is claimed for it.
+//! `cargo xtask kernels`: boots kernels of Debian under
+//! emulation, and checks the claims for each kernel.
 //!
-//! The machine's own kernel is rarely a user's, and verifiers differ: what one kernel loads, an
-//! older one refuses. Which kernels are claimed to work stands in `judge`;
-//! docs/limitations.md names those that ran.
+//! The machine's own kernel is rarely a user's, and verifiers differ: an older
+//! kernel refuses programs that a newer kernel loads. The kernels claimed to
+//! work stand in `judge`; docs/limitations.md names the kernels that ran.
 //!
-//! Limits: there is no PMU in an emulated processor, and its times are no measure of cost.
+//! Limits: an emulated processor has no PMU, and emulated times are no measure of cost.
 
 mod guest;
 mod judge;
@@ -42,8 +43,8 @@ pub struct Options {
 /// Series that the short form boots, beside the newest.
 const SHORT: [(u32, u32); 2] = [(6, 1), (6, 12)];
 
-/// Series on which the long form makes all checks, beside the newest; on the others it makes those
-/// of the short form.
+/// Series on which the long form makes every check, beside the
+/// newest; the remaining series have the checks of the short form.
 const LONG: [(u32, u32); 3] = [(6, 1), (6, 12), (6, 18)];
 
 /// The machine of most checks.
@@ -100,8 +101,8 @@ struct Line {
     said: String,
 }
 
-/// Boots them one after the other, prints a line for each check, and fails after a second failure
-/// of one.
+/// Boots the kernels in turn, prints a line for each
+/// check, and fails after a check's second failure.
 pub fn run(options: &Options) -> Result<()> {
     let began = Instant::now();
     let folder = shell::target_dir().join("kernels");

@@ -5,12 +5,12 @@ use anyhow::Result;
 use crate::tidy;
 use locality_shell as shell;
 
-/// Runs all checks, the quick ones first.
+/// Runs every check, the quick checks first.
 pub fn run() -> Result<()> {
     tidy::run()?;
     shell::run(shell::cargo().args(["fmt", "--all", "--", "--check"]))?;
-    // The eBPF crate is outside the workspace. Clippy would need the eBPF toolchain's own, so it is
-    // only formatted.
+    // The eBPF crate is outside the workspace. Clippy would need
+    // the eBPF toolchain's own; the crate is only formatted.
     shell::run(shell::cargo().args(["fmt", "--manifest-path", "ebpf/Cargo.toml", "--", "--check"]))?;
     shell::run(shell::cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }

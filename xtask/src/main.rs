@@ -1,7 +1,7 @@
 //! Developer commands, run as `cargo xtask COMMAND`.
 //!
-//! This file is the table of contents; each command is a module. Not here: anything that the
-//! product needs at run time.
+//! This file is the table of contents; each command is a
+//! module. Not here: code that the product needs at run time.
 
 mod demo;
 mod distributions;

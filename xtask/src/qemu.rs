@@ -1,8 +1,8 @@
 //! `cargo xtask qemu`: a QEMU of user mode with plugins, for `locality-bpf exact`.
 //!
-//! Some distributions build QEMU without plugins (Debian 13). A package with plugins is installed.
-//! Otherwise `qemu-x86_64` alone is built from the distribution's source package, in some minutes,
-//! and put at the first place that `exact` and `doctor` search.
+//! Debian 13 builds QEMU without plugins. A package with plugins is installed.
+//! Otherwise `qemu-x86_64` alone is built from the distribution's source package,
+//! in a few minutes, and put at the first place that `exact` and `doctor` search.
 //!
 //! The machine's package sources stay as they are: source packages are asked for by a copy of the
 //! list, in our folder. Limits: Debian and Ubuntu; elsewhere the sentence says what to build.
@@ -98,7 +98,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// For commands that need an emulator: installs it if missing.
+/// For commands that need an emulator: installs the emulator if missing.
 pub fn need() -> Result<()> {
     run(&Options { build: false, to: None })
 }
@@ -167,7 +167,7 @@ fn build() -> Result<PathBuf> {
     // What an interrupted run left.
     let _ = fs::remove_dir_all(&folder);
     let apt = private_apt(&folder)?;
-    // A source of packages of somebody else may have no source packages, which does no harm.
+    // A third party's source of packages may have no source packages, which does no harm.
     if let Err(why) = shell::run_aside(apt().args(["update"])) {
         eprintln!("{why:#}");
     }
@@ -185,8 +185,8 @@ fn build() -> Result<PathBuf> {
     Ok(out.join(QEMU))
 }
 
-/// An `apt-get` that knows the machine's package sources as sources of source packages, with all
-/// its files in `folder`.
+/// An `apt-get` that knows the machine's package sources as
+/// sources of source packages, with its files in `folder`.
 fn private_apt(folder: &Path) -> Result<impl Fn() -> Command> {
     let (parts, lists, cache) = (folder.join("sources.d"), folder.join("lists"), folder.join("cache"));
     for needed in [&parts, &lists.join("partial"), &cache.join("archives/partial")] {

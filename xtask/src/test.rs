@@ -1,14 +1,14 @@
-//! `cargo xtask test`: installs the tests' packages, builds, and runs all tests, those on the real
-//! kernel as root.
+//! `cargo xtask test`: installs the tests' packages, builds,
+//! and runs every test, tests on the real kernel as root.
 //!
-//! cargo's own runner, present on every machine. Its output is passed on; the closing line has the
-//! sums. All test programs come from one compilation: cargo selects the whole workspace each time,
-//! and starts each program through [`RunTest`], which skips the other group.
+//! cargo's own runner, present on every machine. The runner's output is passed on; the closing
+//! line has the sums. The test programs come from one compilation: cargo selects the whole
+//! workspace each time, and starts each program through [`RunTest`], which skips the other group.
 //!
-//! Tests on live processes, which many packages have, share the machine with whatever else runs
-//! there, so one that fails is run a second time, alone: a fault of ours fails again. What passes
-//! only then is named in the closing lines. Output of failed tests is printed a second time at the
-//! end, since the middle of a long log is often cut.
+//! Tests on live processes, which many packages have, share the machine with other work.
+//! A failed test is therefore run a second time, alone: a fault of ours fails again.
+//! Tests that pass only then are named in the closing lines. Output of failed tests is
+//! printed a second time at the end, since the middle of a long log is often cut.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::process::CommandExt as _;
@@ -19,9 +19,8 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Programs of the tests, and their packages. Not the package redis-server, which would start a
-/// service on this machine: the same binary is in redis-tools
-/// (`locality_tests::programs::redis_server`).
+/// Programs of the tests, with packages. Not the package redis-server, which would start a service
+/// on this machine: the binary is in redis-tools, too (`locality_tests::programs::redis_server`).
 const PROGRAMS: [(&str, &str); 20] = [
     ("gcc", "gcc"),
     ("gcc", "libc6-dev"),
@@ -45,7 +44,7 @@ const PROGRAMS: [(&str, &str); 20] = [
     ("runc", "runc"),
 ];
 
-/// Libraries of the tests, and their packages.
+/// Libraries of the tests, with packages.
 const LIBRARIES: [(&str, &str); 3] = [
     ("libjemalloc.so.2", "libjemalloc2"),
     ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
@@ -63,7 +62,7 @@ pub struct Options {
     arguments: Vec<String>,
 }
 
-/// Runs all tests, also after a failure; fails after any failure.
+/// Runs every test, also after a failure; fails after a failure.
 pub fn run(options: &Options) -> Result<()> {
     shell::need(&PROGRAMS)?;
     shell::need_libraries(&LIBRARIES);
@@ -120,15 +119,15 @@ fn need_metrics_parser() -> Result<()> {
 /// The variable by which cargo starts test programs through another command.
 const RUNNER: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
 
-/// Options by which each test's time is printed. The runner of a stable toolchain takes them where
-/// the variable [`STABLE_TOO`] is set.
+/// Options by which each test's time is printed. The runner of a stable
+/// toolchain takes the options if the variable [`STABLE_TOO`] is set.
 const TIMES: [&str; 2] = ["-Zunstable-options", "--report-time"];
 
 /// For the test programs only: the compiler would build other code with this variable.
 const STABLE_TOO: &str = "RUSTC_BOOTSTRAP=1";
 
-/// Selection of all runs of `cargo test`: equal selections have equal features, and share compiled
-/// code.
+/// Selection of every run of `cargo test`: equal selections
+/// have equal features, and share compiled code.
 const SELECTION: [&str; 6] = ["test", "--no-fail-fast", "--workspace", "--lib", "--bins", "--tests"];
 
 /// The package of the tests on the kernel.
@@ -137,9 +136,9 @@ const KERNEL_PACKAGE: &str = "locality-tests";
 /// Test programs that run together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Group {
-    /// All tests but those on the kernel.
+    /// Every test not on the kernel.
     Plain,
-    /// Those on the kernel, as root.
+    /// Tests on the kernel, as root.
     Kernel,
 }
 
@@ -151,8 +150,8 @@ impl Group {
 
     /// `cargo test` of this group, up to the arguments of the test programs.
     ///
-    /// cargo compiles as the user; only the test programs themselves run as root, through cargo's
-    /// `runner` setting.
+    /// cargo compiles as the user; only the test programs
+    /// run as root, through cargo's `runner` setting.
     fn tests(self) -> Result<Command> {
         let mut command = shell::cargo();
         let own = std::env::current_exe().context("the path of this program is not known")?;
@@ -167,7 +166,8 @@ impl Group {
             }
             command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));
             if std::env::var_os("CI").is_some() && std::env::var_os("LOCALITY_REQUIRE").is_none() {
-                // There, a test that cannot run is a fault of the machine and must not look like success.
+                // In CI, a test that cannot run is a fault of
+                // the machine and must not look like success.
                 command.env("LOCALITY_REQUIRE", "all");
             }
         }
@@ -205,31 +205,31 @@ fn background_build() -> Result<std::process::Child> {
     command.spawn().context("cannot run nice")
 }
 
-/// The closing lines of all test programs, added up.
+/// The closing lines of the test programs, added up.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sum {
     passed: u64,
     failed: u64,
     ignored: u64,
     skipped: u64,
-    /// cargo runs that failed with no failed test to show for it: a crash, or code that does not compile.
+    /// cargo runs that failed without a failed test: a crash, or code that does not compile.
     broken: u64,
     /// Tests that failed and then passed alone.
     unsteady: Vec<String>,
     /// How long each test took, in milliseconds, with its name.
     times: Vec<(u64, String)>,
-    /// Output of the tests that failed, without stack backtraces.
+    /// Output of failed tests, without stack backtraces.
     outputs: Vec<String>,
 }
 
-/// So many of the slowest tests are printed at the end.
+/// Number of the slowest tests printed at the end.
 const SLOWEST: usize = 20;
 
 /// Lines and bytes of a line that the closing output repeats of a failed test.
 const REPEATED: (usize, usize) = (40, 400);
 
 impl Sum {
-    /// Runs a command and counts; returns the names of the tests that failed.
+    /// Runs a command and counts; returns the names of failed tests.
     fn add(&mut self, command: &mut Command) -> Result<Vec<String>> {
         eprintln!("$ {}", shell::words(command));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -249,8 +249,8 @@ impl Sum {
         Ok(lines.iter().filter_map(|line| failed_test(line)).map(str::to_owned).collect())
     }
 
-    /// Runs tests that failed a second time, one at a time; the second result counts. Not when
-    /// somebody runs tests of their own choice.
+    /// Runs tests that failed a second time, one at a time; the
+    /// second result counts. Not for a run of chosen tests.
     fn again(&mut self, failures: &[String], mut command: Command, options: &Options) -> Result<()> {
         if failures.is_empty() || !options.arguments.is_empty() {
             return Ok(());
@@ -282,7 +282,7 @@ impl Sum {
         self.ignored += number("ignored").unwrap_or(0);
     }
 
-    /// The tests that took longest, a line each.
+    /// The slowest tests, a line each.
     fn slowest(&self) -> String {
         let mut times: Vec<_> = self.times.iter().collect();
         times.sort_by_key(|(time_ms, name)| (std::cmp::Reverse(*time_ms), name));
@@ -320,7 +320,7 @@ fn time_of(line: &str) -> Option<(u64, String)> {
     Some(((seconds * 1e3) as u64, name.to_owned()))
 }
 
-/// What [`pass_on`] collects.
+/// Lines collected by [`pass_on`].
 #[derive(Debug, Default)]
 struct Passed {
     /// Lines that are counted.
@@ -329,18 +329,17 @@ struct Passed {
     output: String,
 }
 
-/// Copies what a child writes to `to`, and collects the lines that are counted and the output of
-/// failed tests.
+/// Copies a child's output to `to`, and collects the counted lines and the output of failed tests.
 fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Passed> {
     let mut passed = Passed::default();
     let Some(from) = from else { return Ok(passed) };
-    // Lines that may still be repeated of the failed test whose output is read.
+    // Lines of the present failed test's output that may still be repeated.
     let mut left = 0;
     for line in BufReader::new(from).split(b'\n') {
         let line = line?;
         to.write_all(&line)?;
         to.write_all(b"\n")?;
-        // A test may print bytes that are no text; they are passed on and never counted.
+        // A test may print bytes that are no text: passed on and never counted.
         let Ok(line) = String::from_utf8(line) else { continue };
         if line.starts_with("---- ") && line.ends_with(" stdout ----") {
             left = REPEATED.0;

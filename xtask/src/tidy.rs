@@ -1,7 +1,7 @@
 //! The house's conventions that no compiler checks, as failing checks.
 //!
-//! Rules see a path and a text, so that each can be tested; files come from git (tracked, or new
-//! and not ignored).
+//! Rules see a path and a text, hence each can be tested;
+//! files come from git (tracked, or new and not ignored).
 
 use std::{collections::BTreeMap, process::Command};
 

@@ -1,8 +1,8 @@
 //! `cargo xtask ui`: bundles the script and the style of the HTML report for the repository, or
 //! checks the present bundle.
 //!
-//! As the eBPF object is handled: the bundle is checked in with the hashes of what it was made of, so that
-//! `cargo build` needs no Node, and where Node is there the tests bundle anew and compare every byte.
+//! Handled like the eBPF object: the bundle is checked in with the hashes of the sources.
+//! `cargo build` needs no Node; with Node installed, the tests bundle anew and compare every byte.
 
 use std::{
     fs,
@@ -55,8 +55,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the checked-in bundle fits its sources; with Node, also unless the sources
-/// reproduce it.
+/// Fails unless the checked-in bundle fits the sources;
+/// with Node, also unless the sources reproduce the bundle.
 pub fn verify_where_possible() -> Result<()> {
     check()?;
     if NODE.iter().all(|(program, _)| shell::has(program)) {
@@ -92,7 +92,7 @@ fn verify() -> Result<()> {
     Ok(())
 }
 
-/// Installs the locked packages where they are not there, for the bundler and for tests in a browser.
+/// Installs the locked packages if missing, for the bundler and for tests in a browser.
 pub fn install() -> Result<()> {
     let ui = shell::root().join(UI);
     let lock = fs::read(ui.join("package-lock.json"))?;

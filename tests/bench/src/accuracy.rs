@@ -1,24 +1,23 @@
 //! How right a live trace is: each program of a corpus traced for a while, compared with exact runs
 //! of the same work.
 //!
-//! For each program: exact reports of one repetition and of a few (stored in `--truth`, by a hash of
-//! command, inputs and versions; delete the folder after a change to the exact engine), CPU time of
-//! a repetition natively before and after each trace and, where the program's output tells, during
-//! it, a program that repeats for long enough, attached to after a second, once with each recipe.
-//! `live` is the tracer as its options say; `rdx` is RDX's recipe (`found::recipe`). While the
-//! tracer's report has time distances in CPU time only, `live` too is converted with one rate for
-//! the run, with the weights of its policy. A longer trace than 30 s is reported once more by its first
-//! 30 s (`report --first`). The cache use that `live` reports is compared with exact runs of their
-//! own (`cacheuse`).
+//! For each program: exact reports of one repetition and of a few (stored in `--truth`, by a
+//! hash of command, inputs and versions; delete the folder after a change to the exact engine),
+//! CPU time of a repetition natively before and after each trace and, if the program's output
+//! shows the progress, during the trace; and a trace with each recipe, attached after a second
+//! to a program that repeats for long enough. `live` is the tracer with the given options;
+//! `rdx` is RDX's recipe (`found::recipe`). While the tracer's report has time distances in CPU
+//! time only, `live` too is converted with one rate for the run, with the weights of the
+//! policy. A longer trace than 30 s is reported once more by the first 30 s (`report --first`).
+//! The cache use reported by `live` is compared with separate exact runs (`cacheuse`).
 //!
-//! Traces are stored too, by a hash of the tracer and the options, so that a run can be cut short and
-//! gone on with; named by `--only` they are made anew. The tables are made from all that is stored.
+//! Traces are stored too, by a hash of the tracer and the options, and a run can be cut short and
+//! continued; traces named by `--only` are made anew. The tables are made from every stored trace.
 //!
-//! Sources of error: other work on the machine (native CPU time carries it into `rdx`; its spread
-//! is in a table); what repetitions have in common with none before them is gone, see `truth`; the
-//! exact engine sees user mode only, and so do the traces (`--user-only`), but for the CPU time of
-//! system calls; the first milliseconds of each process of `sort` and `cc1` have no windows
-//! (docs/limitations.md).
+//! Sources of error: further work on the machine (carried into `rdx` by native CPU time; the
+//! spread is in a table); the first repetition's own part is gone, see `truth`; the exact engine
+//! and the traces (`--user-only`) see user mode only, but for the CPU time of system calls; the
+//! first milliseconds of each process of `sort` and `cc1` have no windows (docs/limitations.md).
 
 mod cacheuse;
 mod corpus;
@@ -85,14 +84,15 @@ pub struct Options {
 /// The recipes, in the order of columns, and how reuses are weighed if that is done here.
 const RECIPES: [(&str, Weights); 2] = [("rdx", Weights::Proportional), ("live", Weights::Probability)];
 
-/// As a recipe: the live trace again, its rates multiplied by what makes their mean the true one.
-/// The rest of the difference to the truth is not the rate's, but for how it changes along the run.
+/// As a recipe: the live trace again, with rates multiplied by a factor
+/// that makes the mean rate true. The rest of the difference to the
+/// truth is not the rate's, but for the rate's changes along the run.
 const TRUE_RATE: &str = "true rate";
-/// As a recipe: the beginning of the live trace, where that is longer.
+/// As a recipe: the first 30 s of a longer live trace.
 const FIRST: &str = "first 30 s";
 const FIRST_S: u32 = 30;
 
-/// What a run of the bench works with.
+/// The setting of a run of the bench.
 struct Bench<'a> {
     options: &'a Options,
     tool: PathBuf,
@@ -104,7 +104,7 @@ struct Bench<'a> {
     key: String,
 }
 
-/// Measures what is asked for and prints the tables.
+/// Measures the chosen programs and prints the tables.
 pub fn run(options: &Options) -> Result<()> {
     if let Some(name) = options.only.iter().find(|name| !ENTRIES.iter().any(|entry| entry.name == **name)) {
         let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
@@ -182,8 +182,8 @@ impl<'a> Bench<'a> {
         Ok(Self { options, tool, folder, cc1, version, settings, key })
     }
 
-    /// Where a trace of an entry by a recipe is stored: profile, report, and CPU times of native
-    /// repetitions around it.
+    /// The path of a stored trace of an entry by a recipe: profile,
+    /// report, or CPU times of native repetitions around the trace.
     fn kept(&self, entry: &Entry, recipe: &str, what: &str) -> PathBuf {
         self.folder.join("traces").join(&self.key).join(format!("{}-{recipe}.{what}", entry.name))
     }
@@ -193,7 +193,7 @@ impl<'a> Bench<'a> {
         RECIPES.iter().map(|recipe| recipe.0).filter(wanted)
     }
 
-    /// Speeds that go with a stored trace of the work as it is now.
+    /// Speeds stored with a trace, if the trace is of the present work.
     fn native(&self, entry: &Entry, recipe: &str) -> Option<Native> {
         let kept = serde_json::from_slice(&std::fs::read(self.kept(entry, recipe, "native")).ok()?).ok()?;
         Native::of_json(&kept, &self.work(entry).ok()?)
@@ -216,7 +216,7 @@ impl<'a> Bench<'a> {
         entry.ready(repetitions, &self.folder.join("inputs"), &self.cc1)
     }
 
-    /// Makes what a row follows from.
+    /// Makes the inputs of a row.
     fn measure(&self, entry: &Entry) -> Result<()> {
         eprintln!("{}: …", entry.name);
         self.truth(entry)?;
@@ -248,8 +248,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Samples and comparison of cache use of what is stored of an entry, if there are a trace and
-    /// exact reports.
+    /// Samples and comparison of cache use of an entry, if a trace and exact reports are stored.
     fn cache_use(&self, entry: &Entry) -> Result<Option<(f64, Vec<cacheuse::Level>)>> {
         let ready = |repetitions| self.ready(entry, repetitions);
         if self.native(entry, "live").is_none() || !self.exact().has(entry, ready, Counts::CacheUse) {
@@ -261,7 +260,7 @@ impl<'a> Bench<'a> {
         Ok(Some((samples, cacheuse::compare(one.as_ref(), &all, &live))))
     }
 
-    /// The figures of what is stored of an entry.
+    /// The figures of an entry's stored traces.
     fn row(&self, entry: &Entry) -> Result<table::Row> {
         let truth = self.truth(entry)?;
         let mut figures = Figures::from([
@@ -356,12 +355,12 @@ impl<'a> Bench<'a> {
         shell::run(report.stdout(Stdio::null()))
     }
 
-    /// Traces the program while it repeats its work; returns its progress, if it repeats in one
-    /// process.
+    /// Traces the program during repetitions of the work;
+    /// returns the progress, if one process repeats.
     fn trace(&self, entry: &Entry, recipe: &str, once_s: f64) -> Result<Option<process::Progress>> {
         let seconds = self.options.seconds();
-        // Traced, on a machine that does other things too, and with a start: three times as much
-        // work as there is time, or as much as a command can be given.
+        // Traced, on a shared machine, and with a start: work for
+        // three times the time, or as much as a command can be given.
         let mut repetitions = (f64::from(seconds + 10) * 3.0 / once_s).ceil().clamp(1.0, 1e6) as u32;
         let working = loop {
             let ready = self.ready(entry, repetitions)?;
@@ -384,14 +383,15 @@ impl<'a> Bench<'a> {
             &working.pid().to_string(),
             "-d",
             &seconds.to_string(),
-            // The exact engine sees what the program does in user mode.
+            // The exact engine sees the program's user mode.
             "--user-only",
             "--format",
             "json1",
         ]);
         command.arg("-o").arg(&profile).arg("--report").arg(&report);
         if recipe == "rdx" {
-            // The access at the stop, as RDX takes the one that the counter stopped at: no skip, no window.
+            // The access at the stop, as RDX takes the access
+            // at which the counter stopped: no skip, no window.
             command.args(["--policy", "reservoir", "--no-window"]);
         } else {
             let Options { policy, estimator, overhead, .. } = self.options;

@@ -1,16 +1,17 @@
-//! How right the advice is: a corpus of kernels with known flaws, each with its mended form, and sound ones.
+//! Correctness of the advice: a corpus of kernels with
+//! known flaws, each with a mended form, and sound kernels.
 //!
-//! For each kernel: the speed-up of each change, by rounds a second of CPU time of the program's ways in
-//! turn (medians, pinned to a processor), and the advice of a trace attached to the flawed way with the
-//! defaults. Advice is right if kind and place are those of the table of truth (`truth`) and the advice
-//! stands first or second. A gain is right if the difference to the measured one is at most 20 %, or if an
-//! interval that holds the measured one is no wider than a factor of 2.5. A sound program is to get no
-//! advice that does not pay.
+//! For each kernel: the speed-up of each change, by rounds a second of CPU time of the
+//! program's ways in turn (medians, pinned to a processor), and the advice of a trace attached
+//! to the flawed way with the defaults. Advice is right if kind and place are as in the table
+//! of truth (`truth`) and the advice stands first or second. A gain is right if the difference
+//! to the measured gain is at most 20 %, or if an interval that contains the measured gain is
+//! no wider than a factor of 2.5. A sound program is to get no advice that does not pay.
 //!
-//! Speed-ups are stored in `advice` of the target directory until the program or `--turns` changes; so are
-//! the reports, for `--table`. Sources of error: other work on the machine, during the trace or the timing
-//! (two threads share lines only while both run); what a change brings depends on the machine, so that
-//! speed-ups of another machine are no truth.
+//! Speed-ups are stored in `advice` of the target directory until the program or
+//! `--turns` changes; the reports too, for `--table`. Sources of error: further work
+//! on the machine, during the trace or the timing (two threads share lines only while
+//! both run); gains depend on the machine: speed-ups of another machine are no truth.
 
 mod judge;
 mod measure;
@@ -65,7 +66,7 @@ pub struct Options {
 struct Row {
     name: String,
     class: String,
-    /// Variants other than the flawed one, with their speed-ups.
+    /// Variants except the flawed, with speed-ups.
     speedups: Vec<(String, f64)>,
     judged: Option<Judged>,
 }
@@ -152,7 +153,8 @@ impl<'a> Bench<'a> {
         }
         let seconds = self.options.seconds;
         let report = self.report(kernel.name, || Subject::start(kernel, &program, seconds))?;
-        // Changes that do not help a sound program are measured to show so; no advice of them is right.
+        // Changes that do not help a sound program are measured
+        // as proof; no advice of these changes is right.
         let fixes = if kernel.is_sound() { &[][..] } else { kernel.fixes };
         let fixes = fixes.iter().map(|fix| Measured {
             kinds: fix.kinds.iter().map(|kind| (*kind).to_owned()).collect(),
@@ -186,7 +188,7 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    /// The report of a trace of what is started, or the stored one.
+    /// The report of a trace of the started program, or the stored report.
     fn report(&self, name: &str, start: impl FnOnce() -> Result<Subject>) -> Result<Value> {
         let kept = self.folder.join("reports").join(name).with_extension("json");
         if !self.options.table {

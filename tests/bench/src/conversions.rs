@@ -1,9 +1,9 @@
-//! `cargo xtask bench conversions`: how far stack distances and miss ratios converted from exact
-//! time distances are from the exact ones, over own kernels and programs of the distribution.
+//! `cargo xtask bench conversions`: differences of stack distances and miss ratios, converted from
+//! exact time distances, from exact values, over own kernels and programs of the distribution.
 //!
-//! `locality-bpf exact --fine` counts both in one run; the example `conversions` of
-//! `locality-compare` converts and compares. Needs no root. Figures vary a little between runs,
-//! because addresses of heap and stack do.
+//! `locality-bpf exact --fine` counts both in one run; the example
+//! `conversions` of `locality-compare` converts and compares. Needs no root.
+//! Figures vary a little between runs, with the addresses of heap and stack.
 
 use std::{
     path::Path,
@@ -16,13 +16,13 @@ use locality_shell as shell;
 
 /// The kernels' source.
 const KERNELS: &str = include_str!("conversions/kernels.c");
-/// Which kernels, in turn: those at odd places, from 0, were in sight while the methods were chosen
-/// (see [`PROGRAMS`]).
+/// The kernels: kernels at odd places, from 0, were in
+/// sight while the methods were chosen (see [`PROGRAMS`]).
 const KERNEL_NAMES: &str = "stream matmul blocked transpose stencil fft quicksort mergesort list hash bfs zipf uniform spmv btree \
                             phases vector qsort";
-/// Programs of the distribution. Those at even places, from 0, were in sight while the methods were
-/// chosen; the others were first converted when nothing was changed any more. `$DIR` stands for the
-/// folder of inputs.
+/// Programs of the distribution. Programs at even places, from 0, were
+/// in sight while the methods were chosen; the rest were first converted
+/// after the last change. `$DIR` stands for the folder of inputs.
 const PROGRAMS: [(&str, &str); 16] = [
     ("gzip", "gzip -c $DIR/input.txt"),
     ("bzip2", "bzip2 -c $DIR/input.txt"),

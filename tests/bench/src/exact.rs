@@ -1,10 +1,9 @@
-//! What an exact run costs: each program natively, under QEMU with an empty memory callback (the
-//! floor), under `locality-bpf exact`, and under callgrind with its cache simulation, in the same
-//! run.
+//! Costs of an exact run: each program natively, under QEMU with an empty memory callback (the
+//! floor), under `locality-bpf exact`, and under callgrind with cache simulation, in the same run.
 //!
-//! Wall time, the best of `--rounds`. Sources of error: the machine must be idle; the start of each
-//! tool is included (0.1 s for the exact run, 0.4 s for callgrind), hence programs of a second or
-//! more under the floor. On two threads callgrind runs one at a time by its nature.
+//! Wall time, the best of `--rounds`. Sources of error: the machine must be idle; the start
+//! of each tool is included (0.1 s for the exact run, 0.4 s for callgrind), hence programs of
+//! a second or more under the floor. On two threads callgrind runs one at a time by nature.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Matrix product, and the same in two threads with data of their own.
+/// Matrix product, in one thread and in two threads with data of their own.
 const KERNELS: &str = r#"
 #include <pthread.h>
 #include <stdio.h>

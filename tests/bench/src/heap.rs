@@ -1,9 +1,9 @@
-//! What following allocations costs: each program untraced, traced without (`--heap=off`) and with
-//! the recorder (`--heap=preload`), in turn, and the share of its blocks that were recorded with a
-//! call path.
+//! Costs of following allocations: each program untraced, traced without
+//! (`--heap=off`) and with the recorder (`--heap=preload`), in turn, and
+//! the share of the program's blocks recorded with a call path.
 //!
-//! Wall and CPU time of the program: untraced by `getrusage`, traced as the profile has them, from
-//! the program's start to its end. The tracer's own start and report are not part of a program's
+//! Wall and CPU time of the program: untraced by `getrusage`, traced as in the profile, from the
+//! program's start to the end. The tracer's own start and report are not part of a program's
 //! time. Medians over `--pairs` of ratios within a round. Sources of error: the machine must be
 //! idle; the profile's CPU time is read every 250 ms and at the end of the process.
 
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// A number of turns that takes about a second with the number of steps beside it.
+/// A number of turns and a number of steps that take about a second together.
 const TRIAL: (u64, u64) = (1000, 200);
 
 /// Programs of the distribution.
@@ -141,8 +141,8 @@ fn traced_seconds(profile: &Path) -> Result<(f64, f64)> {
     two_numbers(profile, "select wall_ns / 1e9 from run", "select cpu_ns / 1e9 from run")
 }
 
-/// Allocations of the least size or more, as the recorder counted them, and how many of these a
-/// profile has with a call path.
+/// Allocations of the least size or more, as counted by the
+/// recorder, and the number with a call path in a profile.
 fn recorded(profile: &Path) -> Result<(f64, f64)> {
     two_numbers(profile, "select made - smaller from heap", "select sum(allocations) from allocation_site")
 }
@@ -170,7 +170,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Wall and CPU seconds of a command and all its reaped children.
+/// Wall and CPU seconds of a command and every reaped child.
 fn seconds(command: &[String]) -> Result<(f64, f64)> {
     let (program, arguments) = command.split_first().context("no command")?;
     let (before, began) = (children_seconds()?, Instant::now());

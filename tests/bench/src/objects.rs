@@ -1,14 +1,15 @@
-//! Rankings of data objects, from addresses and without them, on real programs with debug information.
+//! Rankings of data objects, from addresses and without
+//! addresses, on real programs with debug information.
 //!
-//! The programs are built here from the distribution's source packages (lists of them are stored
-//! apart from the machine's own), and traced from their start, with allocations followed.
+//! The programs are built here from the distribution's source packages (lists of source packages
+//! are stored apart from the machine's own), and traced from the start, with allocations followed.
 //! `locality-bpf objects --against approximate` then ranks variables by predicted misses: by
-//! instructions and by lines where each sample has its exact place, and by lines after samples were
-//! displaced by the paper's skid (`--simulate-skid`), without and with its negation.
+//! instructions and by lines with each sample at the exact place, and by lines after samples were
+//! displaced by the paper's skid (`--simulate-skid`), without and with the skid's negation.
 //!
-//! Sources of error: a trace of a busy machine may be cut short by the watchdog (it is then made
-//! again); misses are of the last cache level at which enough was seen to miss, reported beside the
-//! name; the displaced samples follow the static control flow.
+//! Sources of error: a trace of a busy machine may be cut short by the watchdog (and is
+//! then repeated); misses are of the last cache level at which enough was seen to miss,
+//! reported beside the name; the displaced samples follow the static control flow.
 
 use std::{
     fmt::Write as _,
@@ -50,21 +51,21 @@ pub struct Options {
 
 /// Standard input of a program.
 enum Input {
-    /// The text, again and again; it ends with its input.
+    /// The text, again and again; the program ends with the input.
     Text,
-    /// One of these lines every four seconds, again and again; it ends with its input.
+    /// A line every four seconds, again and again; the program ends with the input.
     Lines(&'static [&'static str]),
-    /// Nothing; it must be ended.
+    /// No input; the program must be ended.
     Nothing,
 }
 
 struct Program {
-    /// Its name, and its source package's.
+    /// Names of the program and of the source package.
     name: &'static str,
     package: &'static str,
-    /// How to build it in the package's folder, with `$CFLAGS`.
+    /// Build command in the package's folder, with `$CFLAGS`.
     build: &'static str,
-    /// Command in that folder; `$TEXT`, `$AWK` and `$FORMULA` are inputs.
+    /// Command in the package's folder; `$TEXT`, `$AWK` and `$FORMULA` are inputs.
     words: &'static [&'static str],
     input: Input,
 }
@@ -119,7 +120,7 @@ const PROGRAMS: [Program; 7] = [
     Program {
         name: "phalanx",
         package: "phalanx",
-        // Without its collection of openings it thinks from the first move on.
+        // Without the collection of openings, the program computes from the first move on.
         build: "rm -f *book.phalanx; gcc $CFLAGS --std=gnu89 -D_GNU_SOURCE -DGNUFUN -DPBOOK_DIR='\"\"' -DSBOOK_DIR='\"\"' -DLEARN_DIR='\"\"' \
                 -DLEARN_FILE='\"\"' -o program *.c",
         words: &["./program"],
@@ -135,7 +136,7 @@ const SETTINGS: [(&str, &[&str]); 4] = [
     ("lines, skid negated", &["--simulate-skid", "paper", "--skid", "paper"]),
 ];
 
-/// How alike the rankings of one program are in one setting.
+/// Agreement of a program's rankings in one setting.
 struct Found {
     overlap: f64,
     possible: f64,
@@ -143,7 +144,7 @@ struct Found {
     tau: Option<f64>,
 }
 
-/// Traces what is asked for and prints the table.
+/// Traces the chosen programs and prints the table.
 pub fn run(options: &Options) -> Result<()> {
     if let Some(name) = options.only.iter().find(|name| !PROGRAMS.iter().any(|entry| entry.name == **name)) {
         bail!("there is no {name}; there are {}", PROGRAMS.map(|program| program.name).join(", "));
@@ -230,7 +231,7 @@ impl Program {
             };
             let status = child.wait()?;
             drop(feeder.join());
-            // 124: `timeout` ended it.
+            // 124: ended by `timeout`.
             if status.success() || status.code() == Some(124) {
                 return Ok(());
             }
@@ -248,7 +249,7 @@ impl Program {
     }
 }
 
-/// Writes the pieces again and again, until then or until nobody reads them.
+/// Writes the pieces again and again, until the time `until` or until the reader is gone.
 fn feed(mut pipe: ChildStdin, pieces: &[&str], pause: Duration, until: Instant) {
     for piece in pieces.iter().cycle() {
         if Instant::now() >= until || pipe.write_all(piece.as_bytes()).is_err() {
@@ -258,7 +259,7 @@ fn feed(mut pipe: ChildStdin, pieces: &[&str], pause: Duration, until: Instant) 
     }
 }
 
-/// What programs work on.
+/// Inputs of the programs.
 struct Inputs {
     text: String,
     awk: PathBuf,
@@ -286,8 +287,8 @@ impl Inputs {
     }
 }
 
-/// A random 3-SAT formula with 4.26 clauses a variable, where they are hardest (Mitchell, Selman
-/// and Levesque 1992).
+/// A random 3-SAT formula with 4.26 clauses a variable,
+/// the hardest ratio (Mitchell, Selman and Levesque 1992).
 fn formula(random: &mut Random, variables: u64) -> Result<String> {
     let clauses = variables * 426 / 100;
     let mut text = format!("p cnf {variables} {clauses}\n");
@@ -301,7 +302,7 @@ fn formula(random: &mut Random, variables: u64) -> Result<String> {
     Ok(text)
 }
 
-/// Fetches and unpacks a source package; returns its folder.
+/// Fetches and unpacks a source package; returns the folder.
 fn fetch(package: &str, place: &Path) -> Result<PathBuf> {
     let apt = place.join("apt");
     std::fs::create_dir_all(apt.join("lists/partial"))?;
@@ -328,7 +329,7 @@ fn fetch(package: &str, place: &Path) -> Result<PathBuf> {
     unpacked.next().with_context(|| format!("apt-get source {package} unpacked nothing"))
 }
 
-/// The distribution's own package sources, as those of source packages.
+/// The distribution's own package sources, as sources of source packages.
 fn sources() -> Result<String> {
     let files =
         ["debian.sources", "ubuntu.sources"].map(|name| Path::new("/etc/apt/sources.list.d").join(name));
@@ -342,7 +343,7 @@ fn sources() -> Result<String> {
     Ok(text.lines().map(line).collect::<Vec<_>>().join("\n") + "\n")
 }
 
-/// What a profile shows.
+/// Rankings shown by a profile.
 struct Row {
     objects: usize,
     ranked_by: String,
@@ -350,7 +351,7 @@ struct Row {
     found: Vec<Found>,
 }
 
-/// Compares the rankings of a profile in all settings.
+/// Compares the rankings of a profile in every setting.
 fn read(tool: &Path, profile: &Path) -> Result<Row> {
     let mut row = Row { objects: 0, ranked_by: String::new(), samples: 0, found: Vec::new() };
     for (_, setting) in SETTINGS {

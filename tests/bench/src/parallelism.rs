@@ -1,8 +1,8 @@
-//! What parallelism of a whole run costs: programs under `locality-bpf exact`, and under
-//! `exact --parallelism` with one window and without one, in the same run.
+//! Costs of the parallelism of a whole run: programs under `locality-bpf exact`, and
+//! under `exact --parallelism` with one window and without a window, in the same run.
 //!
-//! Wall time, the best of `--rounds`, less what QEMU with an empty callback takes for the share of
-//! the engine. Sources of error: as of `exact`.
+//! Wall time, the best of `--rounds`; less QEMU's time with an empty
+//! callback for the share of the engine. Sources of error: as of `exact`.
 
 use std::path::Path;
 

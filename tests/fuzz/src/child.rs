@@ -1,4 +1,4 @@
-//! The process in which inputs are tried: bounded in memory, and replaced when it dies.
+//! The process in which inputs are tried: bounded in memory, and replaced after a death.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ const MOST_MEMORY: u64 = 4 << 30;
 /// Saved findings for one place in the source.
 const SAVED_OF_A_PLACE: usize = 3;
 
-/// Place of the last panic, and its message.
+/// Place and message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// What a child process is asked for.
+/// The order to a child process.
 pub struct Task {
     /// Name of the target.
     pub target: String,
@@ -30,9 +30,9 @@ pub struct Task {
     pub first: u64,
     /// Number of the execution at which to stop.
     pub end: u64,
-    /// How long it may go on.
+    /// Time limit.
     pub time: Duration,
-    /// Where seeds lie and findings are saved.
+    /// Folder of seeds and saved findings.
     pub folder: PathBuf,
 }
 
@@ -69,8 +69,8 @@ pub fn attempt(target: &mut dyn Target, input: &[u8]) -> Result<(), String> {
         .map_err(|_| PANIC.lock().map(|text| text.clone()).unwrap_or_default())
 }
 
-/// Whether a sum overflowed in a package of the registry. In a release, which has no such checks,
-/// the sum wraps.
+/// Whether a sum overflowed in a package of the registry. In
+/// a release, which has no overflow checks, the sum wraps.
 fn is_of_a_library(panic: &str) -> bool {
     panic.contains("/registry/src/") && panic.ends_with("with overflow")
 }
@@ -104,7 +104,7 @@ pub fn run(task: &Task) -> Result<()> {
             if *count <= SAVED_OF_A_PLACE {
                 crate::save(&task.folder, &task.target, "panic", task.seed, execution, &input, &panic)?;
             }
-            // What the lock protected may be half changed.
+            // Data protected by the lock may be half changed.
             target = open()?;
         }
         shared.ended().fetch_add(1, Ordering::Release);

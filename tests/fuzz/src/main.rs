@@ -1,10 +1,10 @@
 //! The fuzz driver, started by `cargo xtask fuzz`: input that hostile programs, files and users
 //! could make, by the million.
 //!
-//! Each target makes inputs that are nearly right from a seed's random numbers, and tries them in a
-//! child process. A panic, an abort, a hang and an allocation beyond 4 GiB are findings: saved as a
-//! file that can be tried again. Equal seeds try equal inputs in equal order. Limits: no feedback
-//! of coverage, so states that only a long sequence of right steps reaches are not reached.
+//! Each target makes inputs that are nearly right from a seed's random numbers, and tries them in
+//! a child process. A panic, an abort, a hang and an allocation beyond 4 GiB are findings: saved
+//! as a file that can be tried again. Equal seeds try equal inputs in equal order. Limits: without
+//! feedback of coverage, states that only a long sequence of right steps reaches are not reached.
 
 mod child;
 mod random;
@@ -24,13 +24,13 @@ use shared::Shared;
 
 /// An execution that takes longer is a hang.
 const HANG: Duration = Duration::from_secs(8);
-/// So many deaths of child processes end a target: its findings are many enough.
+/// Deaths of child processes that end a target: the findings are many enough.
 const MOST_DEATHS: u64 = 40;
 
 const USAGE: &str =
     "usage: fuzz SECONDS [TARGET] [--seed N] [--executions N] [--replay FILE] [--folder FOLDER]";
 
-/// What was typed.
+/// Arguments of the command line.
 struct Options {
     time: Duration,
     target: Option<String>,
@@ -141,7 +141,7 @@ fn run(options: &Options) -> Result<u64> {
     Ok(findings)
 }
 
-/// Tries one saved input in this process: a panic is printed, an abort ends it.
+/// Tries a saved input in this process: a panic is printed, an abort ends the process.
 fn replay(options: &Options, file: &Path) -> Result<u64> {
     let name = options.target.as_deref().context("a replay needs a target")?;
     let input = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -160,7 +160,7 @@ fn replay(options: &Options, file: &Path) -> Result<u64> {
     }
 }
 
-/// What came of a target.
+/// Results of a target.
 struct Sum {
     executions: u64,
     findings: u64,
@@ -215,7 +215,7 @@ fn fuzz(options: &Options, name: &str) -> Result<Sum> {
     Ok(Sum { executions: first, findings, seconds: started.elapsed().as_secs_f64() })
 }
 
-/// Waits for the child's end, and ends it when one execution takes too long.
+/// Waits for the child's end, and ends the child when an execution takes too long.
 fn wait(child: &mut std::process::Child, shared: &Shared) -> Result<(std::process::ExitStatus, bool)> {
     let (mut seen, mut since) = (0, Instant::now());
     loop {
@@ -235,7 +235,7 @@ fn wait(child: &mut std::process::Child, shared: &Shared) -> Result<(std::proces
     }
 }
 
-/// Saves an input, and its cause beside it.
+/// Saves an input, and the cause beside the input.
 fn save(
     folder: &Path,
     target: &str,

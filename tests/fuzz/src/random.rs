@@ -70,12 +70,12 @@ pub fn set(bytes: &mut [u8], at: usize, with: &[u8]) {
     }
 }
 
-/// So many random bytes.
+/// Random bytes, `len` in number.
 pub fn bytes(random: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|_| random.u8(..)).collect()
 }
 
-/// An input that is read from front to back; what is missing is 0.
+/// An input read from front to back; missing bytes are 0.
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,6 +1,7 @@
-//! The page that a child process and its parent share: how far the child is, and its current input.
+//! The page shared by a child process and the parent: the child's progress, and the current input.
 //!
-//! The input is written there before the attempt, so the parent has it after any end of the child.
+//! The input is written to the page before the attempt:
+//! the parent has the input after every end of the child.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longer inputs are cut.
 pub const MOST_INPUT: usize = 4 << 20;
-/// Where the input begins; the counters lie before.
+/// Offset of the input; the counters lie before.
 const INPUT_AT: usize = 64;
 
 /// The mapping.

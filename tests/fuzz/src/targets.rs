@@ -1,4 +1,4 @@
-//! Targets: each makes inputs, and hands them to the code that reads such input in a trace.
+//! Targets: each makes inputs, and hands the inputs to the code that reads them in a trace.
 
 mod arenas;
 mod code;
@@ -18,11 +18,11 @@ pub trait Target {
     /// An input, nearly right.
     fn make(&mut self, random: &mut Rng) -> Vec<u8>;
 
-    /// Has our code read it. Panics where an answer cannot be right.
+    /// Has our code read the input. Panics if an answer cannot be right.
     fn run(&mut self, input: &[u8]);
 }
 
-/// All targets, the cheap ones first.
+/// The targets, the cheap first.
 pub const NAMES: [&str; 19] = [
     "isa",
     "classify",
@@ -45,10 +45,10 @@ pub const NAMES: [&str; 19] = [
     "cells",
 ];
 
-/// A target with a fault of each kind, for the driver's own test: tried only by its name.
+/// A target with a fault of each kind, for the driver's own test: tried by name only.
 pub const FAULTY: &str = "faulty";
 
-/// Makes what targets mutate: programs with debug information, and a profile.
+/// Makes the seeds that targets mutate: programs with debug information, and a profile.
 pub fn prepare(folder: &Path) -> Result<()> {
     files::prepare(folder)?;
     profiles::prepare(folder)

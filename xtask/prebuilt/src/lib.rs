@@ -1,9 +1,10 @@
-//! The compiled eBPF object: is the checked-in one current, and how a new one is built.
+//! The compiled eBPF object: whether the checked-in
+//! object is current, and how to build a new object.
 //!
-//! Shared by `cargo xtask ebpf` and the build script of `locality-bpf`; hence no dependency but
-//! `sha2`, and errors that are sentences. Not here: installing what is missing (`xtask`). Limits:
-//! the manifest covers our own sources and `ebpf/Cargo.lock`, not the compiler; which compiler was
-//! used is recorded, not enforced.
+//! Shared by `cargo xtask ebpf` and the build script of `locality-bpf`; hence no
+//! dependency but `sha2`, and errors that are sentences. Not here: installation
+//! of missing tools (`xtask`). Limits: the manifest covers our own sources and
+//! `ebpf/Cargo.lock`, not the compiler, which is recorded, not enforced.
 //!
 //! Use in a build script:
 //! ```text
@@ -20,9 +21,9 @@ use sha2::{Digest, Sha256};
 
 /// The checked-in object, relative to the repository.
 pub const OBJECT: &str = "ebpf/prebuilt/locality.bpf.o";
-/// Hashes of its sources, in the format of `sha256sum --check`.
+/// Hashes of the object's sources, in the format of `sha256sum --check`.
 pub const MANIFEST: &str = "ebpf/prebuilt/locality.bpf.o.sources";
-/// Names an object to embed whatever the manifest says; CI embeds the one it has just built.
+/// Names an object to embed regardless of the manifest; CI embeds a newly built object.
 pub const OVERRIDE: &str = "LOCALITY_EBPF_OBJECT";
 /// The sentence that every missing piece of the eBPF toolchain ends with.
 pub const MEND: &str = "`cargo xtask ebpf --install` installs it";
@@ -33,19 +34,19 @@ pub const TOOLCHAIN_NOTE: &str = "# built by ";
 /// The binary target of the eBPF crate.
 const BINARY: &str = "locality";
 const TARGET: &str = "bpfel-unknown-none";
-/// `v3` is the oldest instruction set with 32-bit jumps, which keep the verifier's state small
-/// (kernel 5.1). Debug information is what bpf-linker makes BTF from.
+/// `v3` is the oldest instruction set with 32-bit jumps, which keep the verifier's
+/// state small (kernel 5.1). bpf-linker makes BTF from debug information.
 const FLAGS: [&str; 4] =
     ["-Ctarget-cpu=v3", "-Cdebuginfo=2", "-Clink-arg=--btf", "--cfg=bpf_target_arch=\"x86_64\""];
 const SOURCES: [&str; 5] =
     ["ebpf/Cargo.toml", "ebpf/Cargo.lock", "ebpf/src", "common/Cargo.toml", "common/src"];
 
-/// What a build script embeds.
+/// The object that a build script embeds.
 #[derive(Debug)]
 pub struct Embedded {
     /// True when the checked-in object was stale and a new one was compiled.
     pub rebuilt: bool,
-    /// Paths whose change makes the answer out of date.
+    /// Paths to watch: a change makes the answer out of date.
     pub depends_on: Vec<PathBuf>,
     /// SHA-256 of the object, hexadecimal.
     pub sha256: String,
@@ -67,14 +68,13 @@ impl Embedded {
     }
 }
 
-/// Puts `locality.bpf.o` into `out_dir`: the checked-in object if it matches its sources, else a
-/// new one.
+/// Puts `locality.bpf.o` into `out_dir`: the checked-in object if current, otherwise a new object.
 pub fn embed_object(root: &Path, out_dir: &Path) -> Result<Embedded, String> {
     let given = std::env::var_os(OVERRIDE).filter(|object| !object.is_empty()).map(PathBuf::from);
     embed(root, out_dir, given, Toolchain::find)
 }
 
-/// Puts a logging object into `out_dir`, always a new one.
+/// Puts a logging object into `out_dir`, always newly built.
 pub fn embed_logging_object(root: &Path, out_dir: &Path) -> Result<Embedded, String> {
     let object = Toolchain::find()?.build_with(root, &out_dir.join("ebpf"), &["ebpf-log"])?;
     embed(root, out_dir, Some(object), Toolchain::find)
@@ -105,7 +105,7 @@ fn embed(
     Ok(Embedded { rebuilt, depends_on, sha256: hex(&object) })
 }
 
-/// Why the checked-in object does not fit its sources, or `None` when it does.
+/// Why the checked-in object does not fit the sources, or `None` for a current object.
 pub fn stale(root: &Path) -> Result<Option<String>, String> {
     let (Ok(object), Ok(recorded)) = (fs::read(root.join(OBJECT)), fs::read_to_string(root.join(MANIFEST)))
     else {
@@ -119,7 +119,7 @@ pub fn stale(root: &Path) -> Result<Option<String>, String> {
     Ok(differing.map(|line| format!("`{}` differs", line.split("  ").last().unwrap_or(line))))
 }
 
-/// What the object was built from: flags, then the hash of each source and of the object itself.
+/// Inputs of the object: flags, then the hash of each source, and the hash of the object.
 pub fn manifest(root: &Path, object: &[u8]) -> Result<String, String> {
     let mut files = Vec::new();
     for source in SOURCES {
@@ -150,7 +150,7 @@ pub fn check_object(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// A compiler with the sources of `core`, its cargo, and the linker.
+/// A compiler with the sources of `core`, the compiler's cargo, and the linker.
 #[derive(Debug)]
 pub struct Toolchain {
     rustc: PathBuf,
@@ -162,12 +162,13 @@ pub struct Toolchain {
 }
 
 impl Toolchain {
-    /// The first compiler that carries the sources of `core`: rustup's nightly, the default one,
-    /// the distribution's.
+    /// The first compiler that carries the sources of `core`:
+    /// rustup's nightly, the default, the distribution's.
     pub fn find() -> Result<Self, String> {
         let linker = output(Command::new("bpf-linker").arg("--version"))
             .ok_or_else(|| format!("the linker for eBPF programs, bpf-linker, is missing: {MEND}"))?;
-        // Debian puts LLVM's tools beside its libraries; the linker has needed one of these.
+        // Debian puts LLVM's tools beside LLVM's libraries;
+        // the linker needs a library of these versions.
         let strip = ["".to_owned()]
             .into_iter()
             .chain([23, 22, 21].map(|version| format!("/usr/lib/llvm-{version}/bin/")))
@@ -185,8 +186,8 @@ impl Toolchain {
             let version = output(Command::new(&rustc).arg("--version")).unwrap_or_default();
             let own_cargo = sysroot.join("bin/cargo");
             return Ok(Self {
-                // Not the proxy of rustup: inside a build script it would follow the environment of
-                // the outer cargo.
+                // Not the proxy of rustup: inside a build script the
+                // proxy would follow the environment of the outer cargo.
                 rustc: sysroot.join("bin/rustc"),
                 cargo: if own_cargo.exists() { own_cargo } else { PathBuf::from("cargo") },
                 sysroot,
@@ -202,7 +203,7 @@ impl Toolchain {
         self.build_with(root, target_dir, &[])
     }
 
-    /// The same with features of the crate.
+    /// Builds the object with features of the crate.
     pub fn build_with(&self, root: &Path, target_dir: &Path, features: &[&str]) -> Result<PathBuf, String> {
         let mut command = Command::new(&self.cargo);
         command.args([
@@ -267,7 +268,7 @@ impl Toolchain {
     fn flags(&self, root: &Path) -> Vec<OsString> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-        // A root like "package/../.." is another text than the one that the compiler sees.
+        // A root like "package/../.." differs from the text seen by the compiler.
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let mut flags: Vec<OsString> = FLAGS.iter().map(OsString::from).collect();
         let places = [(Some(root.as_path()), "."), (home.as_deref(), "cargo"), (Some(&self.sysroot), "rust")];
@@ -283,13 +284,13 @@ impl Toolchain {
     }
 }
 
-/// First line of what a command prints, `None` when it cannot run or fails.
+/// First line of a command's output, `None` when the command cannot run or fails.
 fn output(command: &mut Command) -> Option<String> {
     let run = command.output().ok().filter(|run| run.status.success())?;
     String::from_utf8(run.stdout).ok()?.lines().next().map(str::to_owned)
 }
 
-/// Adds `path` or, when it is a directory, the files below it.
+/// Adds `path` or, for a directory, the files below.
 fn collect(root: &Path, path: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let full = root.join(path);
     if !full.is_dir() {

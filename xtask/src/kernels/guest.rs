@@ -1,8 +1,8 @@
-//! Guests: the file system in memory that they run from, and their boots under QEMU's emulation of
-//! the processor.
+//! Guests: the file system in memory from which guests
+//! run, and boots under QEMU's emulation of the processor.
 //!
-//! KVM is not asked for, because the machines of CI have none. Emulated processors of several
-//! threads are, because one thread for all of them takes ten times as long.
+//! KVM is not used, because the machines of CI have none. Emulated processors of
+//! several threads are, because one thread for every processor takes ten times as long.
 
 use std::{
     fs,
@@ -88,7 +88,7 @@ pub fn initramfs(folder: &Path) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// The tracer that `LOCALITY_BPF` names, as in the tests on the kernel, or the one that is built now.
+/// The tracer named by `LOCALITY_BPF`, as in the tests on the kernel, or a tracer built now.
 fn tracer() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("LOCALITY_BPF") {
         return Ok(path.into());
@@ -124,8 +124,8 @@ fn copy_libraries(program: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Boots a kernel, runs the checks, and unpacks their output. A boot that ends by a torn jump under
-/// emulation is repeated once.
+/// Boots a kernel, runs the checks, and unpacks the output. A boot
+/// that ends by a torn jump under emulation is repeated once.
 pub fn boot(
     image: &Path,
     initramfs: &Path,

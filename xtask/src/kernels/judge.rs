@@ -14,8 +14,8 @@ pub struct Claims {
 pub const OLDEST: (u32, u32) = (6, 1);
 
 impl Claims {
-    /// Words of the refusal of allocation probes, where they are refused: older kernels lack the
-    /// links, and on some others a seccomp filter could end a probed program.
+    /// Words of the refusal of allocation probes, if refused: older kernels lack
+    /// the links, and on 6.11 to 6.13 a seccomp filter could end a probed program.
     fn heap_probes_refused(&self) -> Option<&'static str> {
         match self.series {
             (..6, _) | (6, ..6) => Some("Linux 6.6"),
@@ -90,7 +90,7 @@ fn first_lines(text: &str) -> String {
     if lines.is_empty() { "nothing was said".to_owned() } else { lines.join(" / ") }
 }
 
-/// Judges the check of this name, whose results lie in the folder.
+/// Judges a check by the results in the folder.
 pub fn judge(check: &str, folder: &Path, claims: &Claims) -> Verdict {
     let result = Result { folder };
     if !folder.join("rc").exists() {
@@ -201,7 +201,8 @@ fn report(report: &Value, wanted: &[&str]) -> Verdict {
     }
 }
 
-/// A launched command's status is passed on; where allocations are to be recorded, some are.
+/// A launched command's status is passed on; if
+/// allocations are to be recorded, the number is not 0.
 fn launched(result: &Result<'_>, probes: bool) -> Verdict {
     result.ended(3)?;
     let value = result.json("report")?;
@@ -227,7 +228,7 @@ fn storm(result: &Result<'_>) -> Verdict {
     report(&result.json("report")?, &["stop"])
 }
 
-/// The target of a killed tracer runs on; its profile does not claim that the ledger balances.
+/// The target of a killed tracer runs on; the profile does not claim a balanced ledger.
 fn killed(result: &Result<'_>) -> Verdict {
     result.target_is_free()?;
     // The report names the missing parts, and its exit status marks the profile incomplete.

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 
 use locality_shell as shell;
 
-/// Suites with kernels, without security updates. A mirror need not have all of them.
+/// Suites with kernels, without security updates. A mirror need not have every suite.
 const SUITES: [&str; 8] = [
     "bullseye",
     "bookworm",
@@ -173,7 +173,8 @@ fn numbers(version: &[u64]) -> String {
     version.iter().map(u64::to_string).collect::<Vec<_>>().join(".")
 }
 
-/// apt's list of sources: all suites, of the mirror and of its neighbour for security updates.
+/// apt's list of sources: the suites of the mirror, and
+/// of the neighbouring mirror for security updates.
 fn sources(mirror: Option<&str>) -> Result<String> {
     let keys = Path::new("/usr/share/keyrings");
     let keyring = ["debian-archive-keyring.pgp", "debian-archive-keyring.gpg"];

@@ -1,7 +1,7 @@
 //! Permitted dependencies between packages, and their largest size.
 //!
-//! The table is the architecture: a dependency that is not in it is a change of design, and belongs into
-//! ARCHITECTURE.md first. Dependencies of tests alone are free.
+//! The table is the architecture: a dependency outside the table is a change of design,
+//! and belongs into ARCHITECTURE.md first. Dependencies of tests alone are free.
 
 use std::collections::BTreeMap;
 

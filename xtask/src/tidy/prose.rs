@@ -1,9 +1,9 @@
 //! Sentences of pages: how long they are, and words that pages and comments do not use.
 //!
-//! The list of words is a table of docs/glossary.md, so that page and rule cannot differ. A sentence is a
-//! run of words up to a full stop, a question mark or an exclamation mark before a new sentence, or up to
-//! the end of its paragraph or list item. A colon or a semicolon does not end a sentence. Headings, tables,
-//! examples and definitions of links are no prose. Code in backticks is one word.
+//! The list of words is a table of docs/glossary.md: page and rule cannot differ. A sentence is a
+//! run of words up to a full stop, a question mark or an exclamation mark before a new sentence, or
+//! up to the end of its paragraph or list item. A colon or a semicolon does not end a sentence.
+//! Headings, tables, examples and definitions of links are no prose. Code in backticks is one word.
 
 /// The page that has the table of words.
 pub const GLOSSARY: &str = "docs/glossary.md";

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// Files that name pages which are no files of ours, as examples.
+/// Files that name foreign pages as examples.
 const EXEMPT: [&str; 2] = ["xtask/src/tidy/references.rs", "xtask/src/tidy/prose.rs"];
 
 /// Documents that are not in the repository, and are named without an ending.
 const ELSEWHERE: [&str; 2] = ["DESIGN", "METHOD"];
 
-/// Lines of a file that name a page which is not in the repository.
+/// Lines of a file that name a page missing from the repository.
 pub fn check(path: &str, text: &str, files: &BTreeMap<String, String>) -> Vec<String> {
     let is_read = path.ends_with(".rs") || path.ends_with(".md");
     if !is_read || EXEMPT.contains(&path) || path.starts_with("docs/journal/") {
@@ -41,8 +41,8 @@ fn pages(line: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.ends_with(".md") && word.len() > ".md".len() && !word.starts_with("//"))
 }
 
-/// In the root, or by its way from the folder of the file that names the page. Addresses of other sites
-/// are taken as they are.
+/// Whether a page exists, from the root or from the folder of
+/// the naming file. Addresses of foreign sites are not checked.
 fn exists(page: &str, path: &str, files: &BTreeMap<String, String>) -> bool {
     let mut folders: Vec<&str> = path.split('/').collect();
     folders.pop();

@@ -1,18 +1,18 @@
 //! Our cache use against Callgrind's: `cargo xtask bench cacheuse`. Counts by function and as a
 //! whole, and time.
 //!
-//! Each program runs once under Callgrind (`--cache-sim=yes --cacheuse=yes`) and once under
-//! `exact --compatible callgrind`, with the same caches; both write files in Callgrind's format,
-//! which are compared event by event: functions of the program's own code (its file and libraries,
-//! without the C library) that make up at least a thousandth of an event are printed where they
-//! differ by more than 0.5 %, those first that make up most of their event, and wholes by more than
-//! 1 %. What has no symbol is one row a file. Time is wall time, the median of `--rounds`, beside
-//! QEMU with an empty memory callback. Sources of error: the two processors differ in features, so
-//! that the C library takes other variants; addresses of stack, heap and libraries differ; for
-//! times, other work on the machine.
+//! Each program runs once under Callgrind (`--cache-sim=yes --cacheuse=yes`) and once
+//! under `exact --compatible callgrind`, with equal caches; both write files in
+//! Callgrind's format, which are compared event by event. Functions of the program's own
+//! code (file and libraries, without the C library) with at least a thousandth of an event
+//! are printed if differing by more than 0.5 %, the largest share of an event first, and
+//! wholes by more than 1 %. Code without symbols is one row a file. Time is wall time, the
+//! median of `--rounds`, beside QEMU with an empty memory callback. Sources of error: the
+//! two processors differ in features, and the C library takes different variants;
+//! addresses of stack, heap and libraries differ; for times, further work on the machine.
 //!
-//! Arguments: `--rounds N` (default 3; 0: no times), `--only NAME[,NAME…]`, `--keep FOLDER` (leaves
-//! all files there).
+//! Arguments: `--rounds N` (default 3; 0: no times),
+//! `--only NAME[,NAME…]`, `--keep FOLDER` (leaves the files in FOLDER).
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
@@ -29,16 +29,16 @@ use std::time::Instant;
 use locality_tests::callgrind::{Costs, Difference, differences};
 use programs::{PROGRAMS, Program};
 
-/// What is compared.
+/// Compared events.
 const EVENTS: [&str; 10] =
     ["Dr", "Dw", "D1mr", "D1mw", "DLmr", "DLmw", "AcCost1", "SpLoss1", "AcCost2", "SpLoss2"];
-/// A function's costs may differ by so much,
+/// Allowed relative difference of a function's costs,
 const FUNCTION: f64 = 0.005;
-/// those of a whole program by so much.
+/// and of a whole program's costs.
 const WHOLE: f64 = 0.01;
 /// Functions below this share of an event are counted, not printed.
 const SMALL: f64 = 0.001;
-/// So many differences of a program are printed.
+/// Number of printed differences of a program.
 const MOST: usize = 20;
 /// Size, ways and line, for both.
 const CACHES: [(&str, u64, u32, u32); 3] =
@@ -95,14 +95,14 @@ fn options() -> Options {
     options
 }
 
-/// What our run and Callgrind's wrote.
+/// Costs written by our run and by Callgrind.
 fn files(program: &Program, folder: &Path) -> (Costs, Costs) {
     let path = |kind: &str| folder.join(format!("{}.{kind}.out", program.name));
     let (ours, theirs) = (path("ours"), path("callgrind"));
     run(&callgrind(program, folder, &theirs), None);
     let theirs = Costs::read(&theirs);
-    // Valgrind has the dynamic linker load a library of its own: then ours does too, which is as
-    // much work for it.
+    // Valgrind has the dynamic linker load a library of its own: our
+    // run then loads the library too, for equal work of the linker.
     let preloaded =
         theirs.functions.keys().map(|(object, _)| object).find(|object| object.contains("vgpreload_"));
     run(&exact(program, folder, &ours, true), preloaded.map(String::as_str));
@@ -136,7 +136,7 @@ fn callgrind(program: &Program, folder: &Path, out: &Path) -> Vec<String> {
     words
 }
 
-/// QEMU with the plugin alone, which nobody asks for a report.
+/// QEMU with the plugin alone, without a report.
 fn plugin(program: &Program, folder: &Path, words_of_plugin: &str) -> Vec<String> {
     let beside = || binary().with_file_name("liblocality_plugin.so");
     let plugin = std::env::var_os("LOCALITY_PLUGIN").map_or_else(beside, PathBuf::from);

@@ -1,7 +1,7 @@
 //! The programs of the comparison and their inputs: kernels of the corpus, the transposition
 //! kernel, installed programs.
 //!
-//! Each does the same work each time, in a second or so under QEMU, in one thread.
+//! Each does equal work each time, in about a second under QEMU, in one thread.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! What the tracer itself needs on a trace of a minute: `cargo xtask bench footprint`.
+//! Memory and time that the tracer needs on a trace of a minute: `cargo xtask bench footprint`.
 //!
-//! Peak resident memory (`VmHWM`), the time from its start to the first sample, the size of the
-//! profile, and the time that reporting from it takes. Programs: our own two-loop kernel, and
-//! `python3`, whose interpreter has symbols but no debug information. Sources of error: resident
-//! memory includes file pages that others share.
+//! Peak resident memory (`VmHWM`), the time from the tracer's start to the first sample, the
+//! size of the profile, and the time of a report from the profile. Programs: our own two-loop
+//! kernel, and `python3`, an interpreter with symbols but without debug information. Sources
+//! of error: resident memory includes file pages shared with further processes.
 //!
 //! Arguments: `--seconds N` (default 60).
 #![expect(
@@ -91,7 +91,7 @@ fn measure(name: &str, pid: u32, seconds: u64, folder: &Path) {
     );
 }
 
-/// Peak resident memory of a process so far, 0 once it is gone.
+/// Peak resident memory of a process so far, 0 after the end.
 fn resident_peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,17 +1,16 @@
-//! What tracing costs, measured from outside: `cargo xtask bench overhead`.
+//! Costs of tracing, measured from outside: `cargo xtask bench overhead`.
 //!
-//! Each program works on equal units for as long as it is asked to; the tracer attaches to it with
-//! its default budget for 5 s, lets it go for 5 s, and so on (A B A B … A). The time of a unit in a
-//! traced stretch, from the tracer's start to its end, is compared with the mean of the two
-//! untraced stretches beside it; the figures are medians over the pairs. One process for both,
-//! because where the kernel puts a program's pages changes its speed by up to a tenth from start to
-//! start, here, and by a hundredth while it runs. Sources of error: other work on the machine; the
-//! noise column is the median change between neighbouring untraced stretches and bounds what can be
-//! distinguished.
+//! Each program works on equal units until killed; the tracer attaches with the default budget for
+//! 5 s, detaches for 5 s, and so on (A B A B … A). The time of a unit in a traced stretch, from the
+//! tracer's start to its end, is compared with the mean of the two neighbouring untraced stretches;
+//! the figures are medians over the pairs. One process for both, because the kernel's placement of
+//! a program's pages changes the speed by up to a tenth from start to start, here, and by a
+//! hundredth during a run. Sources of error: further work on the machine; the noise column is the
+//! median change between neighbouring untraced stretches and bounds what can be distinguished.
 //!
-//! With `--heap`, allocations are followed too, `small` and `large` make a million of them in a
-//! second, and the table tells how many were seen (recorded, of those that were made) and what
-//! their probes cost by the governor's own figure.
+//! With `--heap`, allocations are followed too, `small` and `large` make a
+//! million allocations in a second, and the table shows the part seen (recorded,
+//! of the allocations made) and the probes' cost by the governor's own figure.
 //!
 //! Arguments: `--pairs N` (default 7), `--only NAME[,NAME…]` (redis too), `--overhead PERCENT`, `--heap`.
 #![expect(
@@ -102,16 +101,15 @@ fn script(program: &str, option: &str, text: &str) -> Worker {
 }
 
 fn sqlite() -> Worker {
-    // A line larger than the pipe, so that a query is not taken before the answer to the one
-    // before.
+    // A line larger than the pipe: a query is not taken before the previous answer.
     let query = format!("{QUERY} --{}\n", "-".repeat(8192));
     let mut command = Command::new("sqlite3");
     command.args(["-batch", ":memory:"]);
     Worker::start(command, Work::Blocks(Arc::new(vec![TABLE.into(), query.into()]), 1))
 }
 
-/// Compresses words in random order; they repeat after 64 MiB, well beyond the 8 MiB in which `-6`
-/// looks for matches.
+/// Compresses words in random order, repeated after 64 MiB,
+/// well beyond the 8 MiB in which `-6` looks for matches.
 fn xz() -> Worker {
     let mut state = 1u64;
     let mut next = || {

@@ -9,7 +9,7 @@ use locality_tests::{Tracer, programs};
 
 use super::{Options, median};
 
-/// Requests of one run, some five seconds.
+/// Requests of one run, about five seconds.
 const REQUESTS: &str = "600000";
 
 /// Output of `redis-benchmark` for one run.

@@ -1,7 +1,8 @@
-//! A program that does equal units of work until it is killed, and the moment at which each unit was done.
+//! A program that does equal units of work until killed, and the moment of each unit's end.
 //!
-//! A unit is a line on its stdout, or a block of its stdin that it took. Its CPU clock is read with each
-//! (`clock_getcpuclockid(3)`), by a thread of the benchmark that sleeps in between.
+//! A unit is a line on the program's stdout, or a block taken from stdin. The
+//! program's CPU clock is read with each unit (`clock_getcpuclockid(3)`), by
+//! a thread of the benchmark that sleeps in between.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -31,8 +32,8 @@ pub struct PerUnit {
 pub enum Work {
     /// It prints a line.
     Lines,
-    /// It takes the next of these blocks from its stdin; after the last comes the one with this
-    /// index.
+    /// The program takes the next block from stdin; after
+    /// the last comes the block with the given index.
     Blocks(Arc<Vec<Vec<u8>>>, usize),
 }
 
@@ -44,7 +45,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts it and waits for its first 20 units.
+    /// Starts the program and waits for the first 20 units.
     pub fn start(mut command: Command, work: Work) -> Self {
         command.stderr(Stdio::null());
         match work {
@@ -95,7 +96,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It ends in no other way; then its pipes close, and the reading thread ends too.
+        // The program ends in no other way; then the pipes close, and the reading thread ends too.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,8 +113,9 @@ fn read(stdout: Option<ChildStdout>, note: impl Fn()) {
 }
 
 fn feed(mut stdin: ChildStdin, blocks: &[Vec<u8>], again: usize, note: impl Fn()) {
-    // The smallest pipe, so that a block is taken when the program wants it and not long before.
-    // SAFETY: a system call with plain arguments on a live descriptor. A larger pipe only blurs the moments.
+    // The smallest pipe: a block is taken when the program wants the block
+    // and not long before. SAFETY: a system call with plain arguments on a
+    // live descriptor. A larger pipe only blurs the moments.
     unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
     let mut at = 0;
     while let Some(block) = blocks.get(at) {
@@ -128,7 +130,7 @@ fn feed(mut stdin: ChildStdin, blocks: &[Vec<u8>], again: usize, note: impl Fn()
 /// The clock of a process's CPU time.
 fn cpu_clock(pid: u32) -> libc::clockid_t {
     let mut clock = 0;
-    // SAFETY: the destination is live; the child is not reaped, so the pid is its own.
+    // SAFETY: the destination is live; the child is not reaped, hence the pid is the child's.
     let result = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) };
     assert_eq!(result, 0, "process {pid} has no CPU clock");
     clock

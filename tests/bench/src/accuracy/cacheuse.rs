@@ -1,13 +1,13 @@
-//! Cache use of a trace against exact runs of the same work: which lines of code lose how much of
-//! what they load.
+//! Cache use of a trace against exact runs of the same
+//! work: the loss of loaded bytes by line of code.
 //!
-//! The two sides name code differently, so loading lines are matched by the base name of the file
-//! and the line; code without lines by its function, code without names by where its function
-//! starts; older traces have addresses in it. What the dynamic linker loads is left out on both
-//! sides. As for reuses, the shorter exact run is taken from the longer one. Sources of error:
-//! exact reports name a hundred lines a level; libraries take other variants of a function under
-//! QEMU, and those count as different code; lines that stand in several files of one name are taken
-//! for one.
+//! The two sides name code differently. Loading lines are matched by the base name of the
+//! file and the line; code without lines by function, code without names by the function's
+//! start; older traces have addresses inside the function. Loads of the dynamic linker are
+//! left out on both sides. As for reuses, the shorter exact run is taken from the longer
+//! one. Sources of error: exact reports name a hundred lines a level; libraries take other
+//! variants of a function under QEMU, which count as different code; equal line numbers in
+//! several files of one name are taken for one line.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use super::score::{median, within};
 
 /// Below so many bytes lost in a second of CPU time a level is not compared.
 const LITTLE: f64 = (20 << 20) as f64;
-/// So many loading lines are compared, of those that lose this share or more.
+/// Number of compared loading lines, and the least lost share of a compared line.
 const TOP: usize = 10;
 const SHARE: f64 = 0.005;
 /// Two exact runs differ by less than this share of the longer one's loss by chance.
@@ -39,26 +39,26 @@ pub struct Level {
 enum Found {
     /// The trace says that little is lost.
     Little,
-    /// The exact runs lose nothing between repetitions, though the trace says that much is lost.
+    /// The exact runs lose no bytes between repetitions, though the trace shows a large loss.
     OnlyLive,
     Both(Compared),
 }
 
-/// What there is to say of a level that loses much.
+/// The comparison of a level with a large loss.
 #[derive(Debug, Clone, PartialEq)]
 struct Compared {
-    /// Share of what is loaded that is never used: exact, live.
+    /// Share of loaded bytes never used: exact, live.
     lost: [f64; 2],
     /// Of the first lines of the exact runs, how many are among the trace's first, and how many there are.
     lines: [usize; 2],
     /// Largest error of a line's share.
     off: f64,
-    /// Of the first lines that the trace has, how many have the exact share in their interval, and
-    /// how many there are.
+    /// Of the trace's first lines, how many have the exact
+    /// share in the interval, and the number of lines.
     bands: [usize; 2],
 }
 
-/// How much is lost by what, of one level.
+/// Lost bytes by line, of one level.
 #[derive(Debug, Default)]
 struct Lost {
     bytes: f64,
@@ -123,7 +123,8 @@ fn top<'a>(shares: &BTreeMap<&'a str, f64>) -> Vec<&'a str> {
 }
 
 impl Lost {
-    /// What is left without another run's; a count that was larger there is noise of two runs.
+    /// Subtracts another run's counts; a count that was
+    /// larger in the other run is noise of two runs.
     fn subtract(&mut self, other: &Self) {
         self.bytes = (self.bytes - other.bytes).max(0.0);
         self.loaded = (self.loaded - other.loaded).max(0.0);
@@ -150,7 +151,7 @@ fn lost(report: &Value, name: &str, starts: &Starts) -> Lost {
     found
 }
 
-/// Lines of a trace; the intervals of what is one line here are taken for independent.
+/// Lines of a trace; the intervals of rows merged to one line are taken for independent.
 fn estimates(report: &Value, name: &str, starts: &Starts) -> BTreeMap<String, Estimate> {
     let mut found: BTreeMap<String, Estimate> = BTreeMap::new();
     for row in list(report, "by_loading_line").filter(|row| row["level"] == name && !is_linker(row)) {

@@ -1,11 +1,12 @@
-//! The programs of the accuracy bench, and how each repeats its work within one process.
+//! The programs of the accuracy bench, and each
+//! program's way to repeat the work within one process.
 //!
-//! Repetition in one process is what makes short exact runs comparable with a long traced one: the
-//! exact reports of one and of a few repetitions are subtracted, which leaves neither start-up code
-//! nor first touches. `sort` and `cc1` cannot repeat; they are started again and again, and their
-//! start-up belongs to both sides; they must take long against the 3 ms for which the tracer leaves
-//! a new process alone. Sizes are chosen for some ten million accesses a repetition. Not here: the
-//! inputs themselves (`inputs`).
+//! Repetition in one process makes short exact runs comparable with a long traced run:
+//! the exact reports of one and of a few repetitions are subtracted, which leaves
+//! neither start-up code nor first touches. `sort` and `cc1` cannot repeat; both are
+//! started again and again, start-up belongs to both sides, and a run must be long
+//! against the 3 ms for which the tracer leaves a new process alone. Sizes are chosen
+//! for about ten million accesses a repetition. Not here: the inputs (`inputs`).
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub enum Repeat {
     Number,
     /// The word `$FILES` stands for this file, named once a repetition.
     Files(&'static str),
-    /// Its standard input is this text for each repetition, or this file's (`@FILE`).
+    /// Standard input is a text for each repetition, or a file's contents (`@FILE`).
     Input(&'static str),
     /// It must be started again.
     Process,
@@ -129,7 +130,7 @@ pub struct Ready {
 }
 
 impl Entry {
-    /// The command for this number of repetitions; a program to be started anew does one.
+    /// The command for a number of repetitions; a program to be started anew does one.
     ///
     /// # Errors
     /// A missing program or input.

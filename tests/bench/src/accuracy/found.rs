@@ -1,17 +1,16 @@
-//! What a live trace found, as histograms and curves to be compared with the truth.
+//! Findings of a live trace, as histograms and curves to be compared with the truth.
 //!
-//! Two ways. [`reported`] takes the report's own histograms, where it has them in accesses.
-//! [`recipe`] is RDX's recipe, made here from the profile's rows whatever the report does: each
-//! reuse counts as many samples as were taken in the calling context of its use while it was
-//! watched (RDX §IV.A, proportional attribution), one rate for the whole run turns CPU time into
-//! accesses, and Shen's conversion gives stack distances. It is helped where RDX could not have
-//! been: the rate is the exact run's, and so are the number of granules and the touches per access.
-//! First touches are unknown to it.
+//! Two ways. [`reported`] takes the report's own histograms, if in accesses. [`recipe`] is RDX's
+//! recipe, made here from the profile's rows independently of the report: each reuse counts as
+//! many samples as were taken in the use's calling context during the watch (RDX §IV.A,
+//! proportional attribution), one rate for the whole run turns CPU time into accesses, and Shen's
+//! conversion gives stack distances. The recipe has help that RDX could not have: rate, number of
+//! granules and touches per access are the exact run's. First touches are unknown to the recipe.
 //!
-//! Source of error: a context is the outer frames and the innermost line (where there is none, its
-//! function's instruction). Times below the tracer's resolution (19 µs in a virtual machine: a
-//! trap) say nothing and count as the very next access: kind to S, whose first bin ends at 4 K, and
-//! hard on Slog2. RDX's counters would tell them.
+//! Source of error: a context is the outer frames and the innermost line (without a line,
+//! the instruction in the function). Times below the tracer's resolution (19 µs in a
+//! virtual machine: a trap) are unknown and count as the very next access: kind to S, with
+//! a first bin up to 4 K, and hard on Slog2. RDX's counters would measure short times.
 
 use std::{collections::HashMap, path::Path, process::Command};
 
@@ -57,10 +56,10 @@ pub struct Found {
     pub misses: Option<Misses>,
 }
 
-/// What the report itself says at that granularity. Times in another unit than accesses are left out.
+/// The report's own results at a granularity. Times in another unit than accesses are left out.
 ///
 /// # Errors
-/// A histogram or curve that is not as the schema has it.
+/// A histogram or curve that does not follow the schema.
 pub fn reported(report: &Value, granule: u64) -> Result<Found> {
     let Some(grain) = report.get("reuse").and_then(|reuse| reuse.get(granule.to_string())) else {
         return Ok(Found::default());
@@ -205,7 +204,7 @@ fn query(profile: &Path, sql: &str) -> Result<Vec<Value>> {
     if !run.status.success() {
         bail!("sqlite3 cannot read {}: {}", profile.display(), String::from_utf8_lossy(&run.stderr).trim());
     }
-    // It prints nothing at all for no rows.
+    // Without rows, sqlite3 prints no text.
     if run.stdout.iter().all(u8::is_ascii_whitespace) {
         Ok(Vec::new())
     } else {
@@ -247,8 +246,8 @@ impl Rows {
         self.reuses.iter().map(weight).collect()
     }
 
-    /// Distances in accesses at that rate (accesses per nanosecond of CPU time); 1 for what is
-    /// below the resolution.
+    /// Distances in accesses at `rate` (accesses per
+    /// nanosecond of CPU time); 1 below the resolution.
     ///
     /// # Errors
     /// No reuses, or a rate that is none.

@@ -1,8 +1,8 @@
-//! The inputs of the corpus: made here, the same on every machine, so that exact reports of them can be
-//! stored.
+//! The inputs of the corpus: made here, equal on every
+//! machine: exact reports of the inputs can be stored.
 //!
-//! Text is words of made-up letters whose frequencies follow Zipf's law, because compressors and
-//! searches see little reuse in random bytes and too much in a repeated line.
+//! Text is words of made-up letters with frequencies by Zipf's law, because compressors
+//! and searches see little reuse in random bytes and too much in a repeated line.
 
 use std::{
     fmt::Write as _,
@@ -49,7 +49,7 @@ select sum(length(x.b)), count(*) from t x join t y on x.c = y.c where x.a % 17 
 drop table t;
 ";
 
-/// Makes what is missing in the folder; gives the path of cc1.
+/// Makes the missing inputs in the folder; gives the path of cc1.
 ///
 /// # Errors
 /// A compiler or git that fails; a folder that cannot be written.
@@ -87,7 +87,7 @@ pub fn prepare(dir: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8_lossy(&cc1.stdout).trim()))
 }
 
-/// Writes unless the file is so already; says whether it wrote.
+/// Writes unless the file has the content already; returns whether the file was written.
 fn write(dir: &Path, name: &str, content: &[u8]) -> Result<bool> {
     let file = dir.join(name);
     if std::fs::read(&file).is_ok_and(|there| there == content) {

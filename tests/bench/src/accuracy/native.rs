@@ -1,9 +1,9 @@
 //! CPU time of a repetition: in native runs around a trace, and of the traced program itself.
 //!
-//! Natively it is the difference of two runs, without start-up. Of the traced program it follows
-//! from how much it printed meanwhile, which is the better figure: caches and clock frequency are
-//! those of the trace. It is taken from programs that print often enough. Sources of error: the
-//! trace's own cost is in it (a hundredth); what lies in buffers at either end.
+//! The native time is the difference of two runs, without start-up. The traced program's time
+//! follows from the output meanwhile, the better figure: caches and clock frequency are as in
+//! the trace. The traced time is taken from programs that print often enough. Sources of
+//! error: the trace's own cost is included (a hundredth); output in buffers at either end.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -16,10 +16,10 @@ use super::{
 
 /// CPU time of native runs that a repetition's is taken from, at least, in seconds.
 const NATIVE_S: f64 = 0.6;
-/// Reads of a program's output from which on it tells how far the program came, to 3 %.
+/// Least number of reads of a program's output for the progress to 3 %.
 const ENOUGH_STEPS: f64 = 30.0;
 
-/// Measurements of a run to plan others, or repetitions for a run that seems to take no time.
+/// Measurements of a run to plan further runs, or repetitions for a run that seems to take no time.
 const ATTEMPTS: u32 = 3;
 
 /// Native runs that are long enough to measure.
@@ -29,14 +29,14 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Finds out how many repetitions that takes.
+    /// Finds the number of repetitions for runs of that length.
     ///
     /// # Errors
     /// A program that fails.
     pub fn new(entry: &Entry, ready: impl Fn(u32) -> Result<Ready>) -> Result<Self> {
         let mut runs = Self { again_and_again: entry.repeat == Repeat::Process, repetitions: 4 };
-        // The difference of two runs so short may be anything on a busy host, and then the next
-        // ones take minutes.
+        // The difference of two short runs is noise on a
+        // busy host, and the next runs could take minutes.
         let rough = (0..ATTEMPTS).map(|_| Ok(runs.once(&ready)?.cpu_s)).collect::<Result<Vec<f64>>>()?;
         let rough = score::median(&rough).unwrap_or(0.0).max(1e-4);
         runs.repetitions = (NATIVE_S / rough).ceil().clamp(2.0, 1000.0) as u32;

@@ -1,7 +1,7 @@
 //! Starting the corpus's programs: natively with their CPU time, and for as long as a trace takes.
 //!
-//! What they print goes through a pipe and is dropped: some programs (grep) do less work when they
-//! see `/dev/null`. How much it was says how often the work was done.
+//! Output goes through a pipe and is dropped: grep, for instance, does less work
+//! with `/dev/null`. The amount of output shows how often the work was done.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,9 +19,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::corpus::Ready;
 
-/// The same for native, traced and exact runs. QEMU's processor lacks AVX-512, and glibc chooses
-/// its string functions by the processor and their `rep movsb` by cache sizes; without this the two
-/// would not run the same instructions. Hashes are not to be random.
+/// Equal for native, traced and exact runs. QEMU's processor lacks AVX-512, and glibc
+/// chooses string functions by the processor and `rep movsb` by cache sizes; without
+/// the variables the two would not run equal instructions. Hashes are not to be random.
 pub const ENVIRONMENT: [(&str, &str); 5] = [
     (
         "GLIBC_TUNABLES",
@@ -34,8 +34,7 @@ pub const ENVIRONMENT: [(&str, &str); 5] = [
     ("PERL_PERTURB_KEYS", "0"),
 ];
 
-/// Starts a command, with another before it (`exact … --`) if given; this number of times, one
-/// after the other.
+/// Starts a command, after the words of `before` (`exact … --`); `times` times in turn.
 pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
     let mut words: Vec<String> = before.to_vec();
     if times > 1 {
@@ -51,13 +50,13 @@ pub fn start(before: &[String], ready: &Ready, times: u32) -> Result<Started> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    // A separate group, to end it with its children.
+    // A separate group, to end the command with its children.
     command.process_group(0);
     let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
     if let Some(mut pipe) = child.stdin.take() {
         let text = ready.stdin.clone();
-        // A program that ends before reading everything is no error here; its status shows whether
-        // it did its work.
+        // A program that ends before reading the whole input is no
+        // error here; the status shows whether the work was done.
         std::thread::spawn(move || drop(pipe.write_all(text.as_bytes())));
     }
     let output = Arc::new(Output::default());
@@ -91,7 +90,7 @@ struct Output {
 /// What a whole run took and printed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
-    /// CPU time, user and system, of it and its children, in seconds.
+    /// CPU time, user and system, of the command and its children, in seconds.
     pub cpu_s: f64,
     /// Bytes on its standard output.
     pub bytes: f64,
@@ -132,24 +131,24 @@ pub fn children_seconds() -> Result<f64> {
     Ok(seconds(usage.ru_utime) + seconds(usage.ru_stime))
 }
 
-/// A program that works until dropped. After a kill of the bench it ends at the end of its
-/// repetitions.
+/// A program that works until dropped. After a kill of
+/// the bench the program ends with the last repetition.
 pub struct Working(Started);
 
 /// How far a working program has come.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
-    /// CPU time of its first thread, in seconds; children are not in it.
+    /// CPU time of the first thread, in seconds, without children.
     pub cpu_s: f64,
-    /// Bytes of its output.
+    /// Bytes of output.
     pub bytes: f64,
-    /// How many times something was read of them: a program that prints by the buffer tells its
-    /// progress in as many steps.
+    /// Number of reads of output: a program that prints
+    /// by the buffer shows progress in as many steps.
     pub steps: f64,
 }
 
 impl Working {
-    /// Starts it that many times in turn, and waits until the first start-up is over.
+    /// Starts the program `times` times in turn, and waits until the first start-up is over.
     pub fn start(ready: &Ready, times: u32) -> Result<Self> {
         let mut working = Self(start(&[], ready, times)?);
         std::thread::sleep(Duration::from_secs(1));
@@ -159,7 +158,7 @@ impl Working {
         Ok(working)
     }
 
-    /// How far it has come; `None` where the kernel does not say.
+    /// Progress of the program; `None` if the kernel does not give the CPU time.
     pub fn progress(&self) -> Option<Progress> {
         let stat = std::fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).ok()?;
         let cpu_s = stat.split_whitespace().next()?.parse::<f64>().ok()? * 1e-9;

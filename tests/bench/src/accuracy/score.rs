@@ -59,8 +59,8 @@ pub fn figures(found: &Found, truth: &Grain, granule: u64, caches: &[(u64, u64)]
     figures
 }
 
-/// How many bins have the exact fraction inside their interval, and of how many. Bins that are
-/// empty on both sides say nothing and are left out. `None` without intervals.
+/// Number of bins with the exact fraction inside the interval, and of compared
+/// bins. Bins empty on both sides are left out. `None` without intervals.
 fn bins_covered(found: &Histogram, truth: &Distances) -> Option<(f64, f64)> {
     let reuses = truth.reuses();
     if found.bands.is_empty() || reuses <= 0.0 {

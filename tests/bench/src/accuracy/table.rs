@@ -16,7 +16,8 @@ pub struct Row {
     pub figures: Figures,
 }
 
-/// A column: heading, figure, and what is good of it; `None` for a mere fact, which has no summary.
+/// A column: heading, figure, and the better direction;
+/// `None` for a mere fact, which has no summary.
 struct Column {
     head: String,
     figure: String,

@@ -1,9 +1,9 @@
 //! The truth about a program's work: exact reports, stored on disk, and the difference of two of them.
 //!
-//! The report of one repetition taken from that of several leaves the repetitions between: what a
-//! trace of a long run sees on average. Counts are subtracted bin by bin, misses size by size.
-//! Source of error: what differs between two runs of one program (addresses, the first repetition's
-//! place in memory) is left over; [`Truth::leftover`] says how much.
+//! The report of one repetition taken from the report of several leaves the repetitions
+//! between: the average view of a trace of a long run. Counts are subtracted bin by bin, misses
+//! size by size. Source of error: differences between two runs of one program (addresses, the
+//! first repetition's place in memory) are left over; [`Truth::leftover`] has the amount.
 
 use std::{
     collections::BTreeMap,
@@ -73,7 +73,7 @@ pub enum Counts {
 }
 
 impl Exact<'_> {
-    /// The truth about an entry, from stored reports where there are.
+    /// The truth about an entry, from stored reports if present.
     ///
     /// # Errors
     /// An exact run that fails, or reports that do not fit together.
@@ -82,8 +82,8 @@ impl Exact<'_> {
         truth(one.as_ref(), &all, if one.is_some() { entry.more } else { 1 })
     }
 
-    /// The report of one repetition, which is to be taken from that of several; `None` of a program
-    /// that cannot repeat.
+    /// The report of one repetition, to be taken from the report
+    /// of several; `None` of a program that cannot repeat.
     ///
     /// # Errors
     /// An exact run that fails.
@@ -100,7 +100,7 @@ impl Exact<'_> {
         Ok((Some(one), self.report(entry.name, &ready(1 + entry.more)?, counts)?))
     }
 
-    /// Whether reports are stored, so that a request runs nothing.
+    /// Whether reports are stored and a request needs no run.
     pub fn has(&self, entry: &Entry, ready: impl Fn(u32) -> Result<Ready>, counts: Counts) -> bool {
         let has = |repetitions| {
             let file = ready(repetitions).and_then(|ready| self.file(entry.name, &ready, counts));
@@ -138,7 +138,7 @@ impl Exact<'_> {
         serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged: delete it", file.display()))
     }
 
-    /// Hash of all that the report follows from: command, input, program, files named, environment, versions.
+    /// Hash of the report's inputs: command, input, program, files named, environment, versions.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -161,7 +161,8 @@ fn is_file(word: &str) -> bool {
     path.is_absolute() && path.is_file()
 }
 
-/// Hash of a file, by sha256sum: programs are large, and this one is compiled without optimisation.
+/// Hash of a file, by sha256sum: programs are large,
+/// and the bench is compiled without optimisation.
 pub fn file_digest(file: &Path) -> Result<String> {
     let run = Command::new("sha256sum").arg(file).output().context("cannot run sha256sum")?;
     let text = String::from_utf8_lossy(&run.stdout).into_owned();
@@ -201,7 +202,7 @@ fn keep(from: &Path, to: &Path) -> Result<()> {
     Ok(std::fs::rename(making, to)?)
 }
 
-/// The work in `all` that is not in `one`, which holds `repetitions` repetitions.
+/// The work in `all` beyond `one`: `repetitions` repetitions.
 fn truth(one: Option<&Value>, all: &Value, repetitions: u32) -> Result<Truth> {
     let number = |report: &Value, path: &str| report.pointer(path).and_then(Value::as_f64);
     let needed = |report: &Value, path: &str| {
@@ -280,7 +281,7 @@ fn subtract(a: &BTreeMap<(u64, u64), f64>, b: &BTreeMap<(u64, u64), f64>) -> (Ve
     (bars, if total > 0.0 { negative / total } else { 0.0 })
 }
 
-/// Misses of a cache of that size. Beyond the sizes that a report lists only first touches miss.
+/// Misses of a cache of `size`. Beyond the sizes in a report only first touches miss.
 fn misses(report: &Value, granule: u64, size: u64) -> Option<f64> {
     let reuse = report.get("reuse")?.get(granule.to_string())?;
     let list = |name: &str| reuse.get(name).and_then(Value::as_array).cloned().unwrap_or_default();

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::truth::Place;
 
-/// A predicted speed-up may differ from the measured one by this factor less one.
+/// A predicted speed-up may differ from the measured speed-up by this part.
 const TOLERANCE: f64 = 0.2;
 /// An interval that holds the measured speed-up may be as wide as this factor.
 const WIDEST: f64 = 2.5;
@@ -51,7 +51,8 @@ impl Right {
         self.rank <= 2
     }
 
-    /// Whether the predicted gain is near the measured one, or a narrow interval holds it.
+    /// Whether the predicted gain is near the measured gain,
+    /// or a narrow interval contains the measured gain.
     pub fn gain_is_right(&self) -> bool {
         let Some((value, [low, high])) = self.predicted else { return false };
         let near = (value / self.measured - 1.0).abs() <= TOLERANCE;
@@ -88,7 +89,7 @@ fn is_here(row: &Value, places: &[Place]) -> bool {
     [&row["where"], &row["other"]].iter().any(|place| lies_in(place, places))
 }
 
-/// Speed-ups with their intervals, of the changes of one loop and of another one together.
+/// Speed-ups with intervals, of the changes of two loops together.
 fn both(one: (f64, [f64; 2]), other: (f64, [f64; 2])) -> (f64, [f64; 2]) {
     let sum = |a: f64, b: f64| 1.0 / (1.0 / a + 1.0 / b - 1.0).max(0.01);
     (sum(one.0, other.0), [sum(one.1[0], other.1[0]), sum(one.1[1], other.1[1])])

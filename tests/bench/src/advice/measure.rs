@@ -39,8 +39,8 @@ pub fn build(source: &str, into: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Rounds a second of the ways of a kernel: the median of some turns. In a turn, all ways run one after
-/// the other.
+/// Rounds a second of the ways of a kernel: the median
+/// of several turns. In a turn, each way runs once.
 ///
 /// # Errors
 /// A program that fails; ways with different results.
@@ -126,7 +126,7 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Starts a command whose set-up takes less than five seconds, and lets these pass.
+    /// Starts a command with a set-up of less than five seconds, and lets five seconds pass.
     pub fn after_a_while(mut command: Command) -> Result<Self> {
         let shown = shell::words(&command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,8 +1,8 @@
 //! Public programs with a flaw that a paper mends: built from the user's copies, edited here by line.
 //!
-//! `--sources DIR` has the programs as they are cloned, a folder each; no line of theirs is stored in this
-//! repository. An edit names a line by a part of its text. LULESH, sparselu, backprop, srad and sweep3d
-//! stand in Table IV of the paper on RDX.
+//! `--sources DIR` has the programs as cloned, a folder each; no line of the programs
+//! is stored in this repository. An edit names a line by a part of the line's text.
+//! LULESH, sparselu, backprop, srad and sweep3d stand in Table IV of the paper on RDX.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,8 +20,8 @@ use locality_shell as shell;
 pub enum Edit {
     /// The first line with the text becomes another one.
     Replace { file: &'static str, line: &'static str, with: &'static str },
-    /// Two names take each other's place in the first line with the text: two loops of the same bounds change
-    /// their roles.
+    /// Two names take each other's place in the first line
+    /// with the text: two loops of equal bounds change roles.
     SwapNames { file: &'static str, line: &'static str, names: [&'static str; 2] },
     /// The first lines with the two texts, from the first line with the text `after` on, change places.
     SwapLines { file: &'static str, after: &'static str, lines: [&'static str; 2] },
@@ -30,7 +30,8 @@ pub enum Edit {
 /// Lines to name in advice.
 #[derive(Debug, Clone, Copy)]
 pub enum Spot {
-    /// The first line with the text and some lines before: a statement and the heads of its loops.
+    /// The first line with the text and several lines
+    /// before: a statement and the heads of the loops.
     Statement { file: &'static str, line: &'static str, before: u64 },
     /// From the first line with the text to the next brace in the first column.
     Function { file: &'static str, line: &'static str },
@@ -48,9 +49,9 @@ pub struct Public {
     prepare: &'static [Edit],
     /// The change.
     mend: &'static [Edit],
-    /// The change, if it concerns many lines; sh.
+    /// The change of many lines, in sh.
     mend_by: &'static str,
-    /// Variables of the environment that mend it in place of an edit.
+    /// Variables of the environment that mend the program in place of an edit.
     environment: &'static [(&'static str, &'static str)],
     /// Makes `program` in the folder; sh.
     build: &'static str,
@@ -60,7 +61,7 @@ pub struct Public {
     rounds: u64,
     /// Kinds of advice that ask for the change.
     pub kinds: &'static [&'static str],
-    /// Further kinds that are right at the place; their gain is not measured.
+    /// Further kinds that are right at the place, without a measured gain.
     pub also: &'static [&'static str],
     spots: &'static [Spot],
 }
@@ -79,7 +80,7 @@ pub const PROGRAMS: &[Public] = &[
         from: "https://github.com/LLNL/LULESH",
         prepare: &[],
         mend: &[],
-        // Freed memory stays the program's, so the next step's fields need no fresh pages.
+        // Freed memory stays the program's: the next step's fields need no fresh pages.
         mend_by: "",
         environment: &[
             ("MALLOC_TRIM_THRESHOLD_", "4000000000"),
@@ -394,7 +395,7 @@ fn swap_names(line: &str, [one, other]: &[&str; 2]) -> String {
 }
 
 impl Public {
-    /// Why the program is skipped, if its folder is not there.
+    /// Why the program is skipped, if the folder is missing.
     pub fn missing(&self, sources: &Path) -> Option<String> {
         let from = sources.join(self.folder);
         (!from.is_dir()).then(|| format!("skipped, for there is no {}; {} has it", from.display(), self.from))
@@ -440,8 +441,8 @@ impl Public {
         self.spots.iter().map(|spot| spot.place(flawed)).collect()
     }
 
-    /// CPU time of a round flawed divided by that of a round mended: medians of some turns. Runs of one
-    /// round tell how long the start takes, which is left out.
+    /// CPU time of a round flawed divided by that of a round mended: medians of
+    /// several turns. Runs of one round show the time of the start, which is left out.
     pub fn speedup(&self, [flawed, mended]: &[PathBuf; 2], turns: usize) -> Result<f64> {
         let mut times = [Vec::new(), Vec::new()];
         for _ in 0..turns {

@@ -1,4 +1,4 @@
-//! What is true of the corpus: the kinds of advice that are right for each kernel, and the places to change.
+//! The truth about the corpus: the right kinds of advice for each kernel, and the places to change.
 //!
 //! Places are looked up in the sources: from a comment `flaw: KERNEL` to the next brace in the first column.
 
@@ -134,7 +134,7 @@ impl Kernel {
         std::iter::once("flawed").chain(self.fixes.iter().map(|fix| fix.way))
     }
 
-    /// Where to make a change.
+    /// The places to change.
     ///
     /// # Errors
     /// A source that cannot be read, or that marks no place of a kernel with a flaw.

@@ -1,4 +1,4 @@
-//! States of the exact engine that a program's wild writes have damaged.
+//! States of the exact engine damaged by a program's wild writes.
 
 use fastrand::Rng;
 use locality_cachesim as cachesim;
@@ -19,7 +19,7 @@ fn make(random: &mut Rng) -> Vec<u8> {
     input
 }
 
-/// What an input asks for.
+/// The order in an input.
 struct Order {
     seed: u64,
     first: usize,
@@ -64,7 +64,7 @@ fn program() -> (Vec<InstructionRecord>, Vec<BlockRecord>) {
     (records.collect(), (0..4).map(|i| BlockRecord { first: 4 * i, count: 3 }).collect())
 }
 
-/// Bytes of an arena; the operating system gives those that are used.
+/// Bytes of an arena; the operating system gives the used bytes.
 const ROOM: usize = 1 << 26;
 
 /// The engine of reuse.

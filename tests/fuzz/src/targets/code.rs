@@ -1,4 +1,4 @@
-//! Machine code and what is recorded of it: decoding, streams, records of the kernel, shadow windows.
+//! Machine code and records about code: decoding, streams, records of the kernel, shadow windows.
 
 use std::fs;
 
@@ -17,10 +17,10 @@ use locality_stream::{
 use super::Target;
 use crate::random::{self, Input};
 
-/// Where the code of inputs lies.
+/// Address of the code of inputs.
 const CODE: u64 = 0x5000_0000;
 
-/// Code of a real program: this one.
+/// Code of a real program: the fuzz driver.
 struct Text(Vec<u8>);
 
 impl Text {
@@ -34,7 +34,7 @@ impl Text {
         if random.u8(..4) == 0 {
             return random::bytes(random, len);
         }
-        // Code lies in the middle of the file rather than at its ends.
+        // Code lies in the middle of the file rather than at the ends.
         let at = self.0.len() / 8 + random.usize(..self.0.len() / 2);
         let mut piece = self.0.get(at..at + len).unwrap_or_default().to_vec();
         if random.bool() {
@@ -44,7 +44,7 @@ impl Text {
     }
 }
 
-/// Registers as bytes: 16 general ones, where rip stands in the code, flags, two bases.
+/// Registers as bytes: 16 general registers, the place of rip in the code, flags, two bases.
 fn push_registers(input: &mut Vec<u8>, random: &mut Rng) {
     for _ in 0..20 {
         let value = match random.u8(..3) {
@@ -148,7 +148,7 @@ impl Target for Classify {
     }
 }
 
-/// Events of a plugin: what another process' memory may hold.
+/// Events of a plugin: possible contents of another process's memory.
 pub struct Stream(Text);
 
 impl Stream {
@@ -260,7 +260,7 @@ impl Windows {
     }
 }
 
-/// A process with one page of code; three quarters of the other pages are readable.
+/// A process with one page of code; three quarters of the further pages are readable.
 struct Pages<'a> {
     code: &'a [u8],
     trust: Trust,
@@ -300,7 +300,8 @@ impl Target for Windows {
             for (to, from) in extended.iter_mut().zip(input.0.iter().cycle()).skip(32).take(384) {
                 *to = *from;
             }
-            // MXCSR and the control word as every process begins, and what is in use: x87 and SSE.
+            // MXCSR and the control word as at the start of
+            // every process, and the states in use: x87 and SSE.
             random::set(&mut extended, 0, &0x37f_u16.to_le_bytes());
             random::set(&mut extended, 24, &0x1f80_u32.to_le_bytes());
             random::set(&mut extended, 512, &[3]);

@@ -1,4 +1,4 @@
-//! The execution model: texts of skeletons that users edit, and functions of programs that strangers wrote.
+//! The execution model: texts of skeletons edited by users, and functions of programs by strangers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use locality_execution::{bounds, code::Function, graph::Graph, parse, tree, valu
 use super::Target;
 use crate::random;
 
-/// A text with all statements.
+/// A text with every statement.
 const TEXT: &str = r#"skeleton 1
 file "a" "00ff"
 fn "main" @ "a":10 calls 1 {
@@ -33,7 +33,8 @@ fn "f" @ "a":80 calls 0 {
 }
 "#;
 
-/// Texts of skeletons: what is accepted is printed and read back to the same, and evaluated or refused.
+/// Texts of skeletons: an accepted text is printed and read
+/// back to an equal skeleton, and evaluated or refused.
 pub struct Skeletons;
 
 impl Target for Skeletons {

@@ -6,12 +6,12 @@ use fastrand::Rng;
 
 use super::Target;
 
-/// It panics, aborts, hangs, or allocates too much, as the first byte says.
+/// Panics, aborts, hangs, or allocates too much, according to the first byte.
 pub struct Faulty;
 
 impl Target for Faulty {
     fn make(&mut self, random: &mut Rng) -> Vec<u8> {
-        // Hangs are found slowly, so they are few.
+        // Hangs are found slowly, and are few therefore.
         vec![if random.u8(..10) == 0 { 4 } else { random.u8(..4) }]
     }
 

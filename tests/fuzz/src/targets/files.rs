@@ -17,7 +17,7 @@ use locality_symbols::{Processes, Registers, StackSlice, Symbolizer, Unwinder};
 use super::Target;
 use crate::random;
 
-/// The program that is compiled in each way below.
+/// The program, compiled in each way below.
 const SOURCE: &str = r"
 struct inner { short kind; union { long whole; float part; } value; unsigned flag : 3; };
 struct node { struct node *next; struct inner inside[3]; double (*call)(double); };
@@ -41,7 +41,7 @@ int fill(long *to, const long *from, unsigned long many) {
 long begin(int many) { return walk(nodes, many) + fill(table[0], table[3], 8) + shade; }
 ";
 
-/// Name of each way, and the compiler's options for it.
+/// Name and compiler options of each way.
 const WAYS: [(&str, &[&str]); 7] = [
     ("dwarf5", &["-g", "-gdwarf-5", "-O2"]),
     ("dwarf4", &["-g", "-gdwarf-4", "-O1"]),
@@ -83,7 +83,7 @@ pub fn room() -> Result<tempfile::TempDir> {
     made.context("cannot make a temporary folder")
 }
 
-/// Who reads the file.
+/// The reader of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     Symbols,
@@ -118,7 +118,7 @@ impl Seed {
         for at in &sections {
             let (kind, flags) = (word(&bytes, at + 4, 4), word(&bytes, at + 8, 8));
             let place = (word(&bytes, at + 24, 8), word(&bytes, at + 32, 8));
-            // What is not loaded is debug information, symbols and names.
+            // Sections that are not loaded have debug information, symbols and names.
             let weight = if kind == 8 || place.1 == 0 {
                 0
             } else if flags & 2 == 0 {
@@ -241,7 +241,7 @@ fn approximate(path: &Path, random: &mut Rng) {
     }
 }
 
-/// A range of addresses in which the file is mapped as its undamaged headers say.
+/// A range of addresses with the file mapped as in the undamaged headers.
 struct Mapped {
     base: *mut c_void,
     len: usize,

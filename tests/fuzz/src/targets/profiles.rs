@@ -18,7 +18,7 @@ use crate::random;
 const LARGEST: f64 = 1e25;
 /// Rows of each table of the seed.
 const ROWS: i64 = 12;
-/// What a cell becomes, as SQL.
+/// New contents of a cell, as SQL.
 const CELLS: [&str; 16] = [
     "0",
     "-1",
@@ -38,7 +38,7 @@ const CELLS: [&str; 16] = [
     "'x'",
 ];
 
-/// Name of the seed in the folder. A real profile in its place is used unchanged.
+/// Name of the seed in the folder. A real profile of this name is used unchanged.
 const SEED: &str = "seed.locality";
 
 /// Tables with their columns, and whether the column holds numbers.
@@ -58,8 +58,8 @@ fn open_loosely(path: &Path) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// Makes the seed: an empty profile with small numbers in all tables, to make rows refer to each
-/// other.
+/// Makes the seed: an empty profile with small numbers
+/// in every table, to make rows refer to each other.
 pub fn prepare(folder: &Path) -> Result<()> {
     let seed = folder.join(SEED);
     if seed.exists() {
@@ -87,7 +87,7 @@ pub fn prepare(folder: &Path) -> Result<()> {
                 .collect();
             let sql =
                 format!("INSERT OR REPLACE INTO {table} ({}) VALUES ({})", names.join(","), values.join(","));
-            // A table that refuses a row retains its content.
+            // A table that refuses a row retains the old content.
             let _ = database.execute(&sql, []);
         }
     }
@@ -134,7 +134,7 @@ impl Profiles {
                 3 => format!("UPDATE OR IGNORE {table} SET {column} = {column} * 1e9 {rows}"),
                 _ => format!("UPDATE OR IGNORE {table} SET {column} = {value} {rows}"),
             };
-            // Refused statements change nothing.
+            // Refused statements change no cell.
             let _ = database.execute(&sql, []);
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Target for Profiles {
             match random.u8(..6) {
                 0 => random::set(&mut bytes, at, &value[8 - width..]),
                 1 => bytes[at] ^= 1 << random.u8(..8),
-                // Headers of pages: kind of the page, and places of its cells.
+                // Headers of pages: kind of the page, and places of the cells.
                 2 => random::set(&mut bytes, at / 4096 * 4096 + random.usize(..12), &value[8 - width..]),
                 3 if random.u8(..8) == 0 => bytes.truncate(at.max(1)),
                 4 if at >= 4096 => {

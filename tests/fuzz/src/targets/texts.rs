@@ -65,7 +65,7 @@ const PROC: [&str; 5] = [
     MAPS[1],
 ];
 
-/// Other files of `/proc`.
+/// Further files of `/proc`.
 pub struct Proc;
 
 impl Target for Proc {
@@ -81,7 +81,7 @@ impl Target for Proc {
     }
 }
 
-/// The map of functions that a runtime writes; this process has a page of generated code for it.
+/// A runtime's map of functions; this process has a page of generated code for the map.
 pub struct PerfMap {
     symbolizer: Symbolizer,
     page: u64,
@@ -200,7 +200,7 @@ const REPORT: &str = r#"{"schema":"locality-report/2","frames":[{"function":"f"}
 "miss_ratio_curve":[{"bytes":8,"ratio":1},{"bytes":4096,"ratio":0.5}]},
 "64":{"cold_fraction":0.5,"stack":{"unit":"granules","bins":[{"low":0,"high":18446744073709551615,"fraction":1}]}}}}"#;
 
-/// Two reports that are compared: the input is their texts with a zero byte between.
+/// Two reports to compare: the input is both texts with a zero byte between.
 pub struct Json;
 
 fn change(value: &mut Value, random: &mut Rng) {

@@ -54,7 +54,7 @@ pub enum Event {
     Meter(Box<MeterRecord>),
     /// A watch ended.
     WatchEnded(Box<WatchEnd>),
-    /// A watch of a process ended that measured the cost of traps: its word.
+    /// A watch that measured the cost of traps ended: process and word.
     TrapCostMeasured(u32, u64),
     /// The launched command ended with this wait status.
     CommandEnded(i32),
@@ -115,7 +115,8 @@ pub struct WindowTaken {
     pub found: Found,
     /// The first access of the window.
     pub first: Option<Access>,
-    /// Its events, values and registers, for the rate of accesses; empty where the thread is not metered.
+    /// Events, values and registers of the window, for the
+    /// rate of accesses; empty if the thread is not metered.
     pub log: WindowLog,
     /// Number of the list of words that the meter reads.
     pub wanted: u32,
@@ -156,7 +157,7 @@ pub struct WatchEnd {
     pub armed_ns: u64,
     /// When it ended.
     pub ended_ns: u64,
-    /// The trap of the use, if it came. For a watch armed without a stop it defines the use.
+    /// The trap of the use, if one came. For a watch armed without a stop the trap defines the use.
     pub used: Option<Box<Trap>>,
     /// True when the thread stood before the use when the watch was armed.
     pub held: bool,
@@ -168,7 +169,7 @@ pub struct WatchEnd {
     pub threads_armed: u32,
     /// Threads that were alive then.
     pub threads_alive: u32,
-    /// Other processes with the watch armed, each with its own address of the word.
+    /// Further processes with the watch armed, each with its own address of the word.
     pub also_in: Vec<(u32, u64)>,
     /// What happened.
     pub outcome: EndOutcome,

@@ -1,17 +1,18 @@
 //! Processes that are never traced: the tool's own, and processes that the tool depends on.
 //!
-//! Ours are this process and its children that run the same program: the watchdog and the window
-//! process. Of a tracer that an agent started, the agent's other children are ours too: its exporter and
-//! its rollups. (The calibration's child is traced by us, before the trace begins.) Other children are
-//! not ours: a shell may become this tool by `exec` and leave its own children, and process 1 of a
-//! container collects orphans. Of a cgroup and of everything, the processes that started this one,
-//! process 1 and threads of the kernel are left out too: a stop of a shell, of `sudo` or of the
-//! server of a remote session would keep the user from ending the trace. One of those that is named
-//! by `-p` is traced without stops. Process 1 of another pid namespace than the initial one is the
-//! container's program, hence a target. Servers that sessions and containers depend on ([`SERVERS`])
-//! are sampled, but not seized, unless `-p` names them.
+//! Ours are the tool's process and children with our program file: the watchdog and the window
+//! process. If an agent started the tracer, the agent's further children are ours too: the exporter
+//! and the rollups. (The calibration's child is traced by us, before the trace begins.) Children
+//! with another program file are not ours: a shell may become the tool by `exec` and leave its own
+//! children, and process 1 of a container collects orphans. In a trace of a cgroup or of the
+//! machine, the tool's ancestors, process 1 and threads of the kernel are left out too: a stop of a
+//! shell, of `sudo` or of the server of a remote session would keep the user from ending the trace.
+//! Ancestors and process 1 are traced without stops if `-p` names them. Process 1 of a pid
+//! namespace below the initial namespace is the container's program, hence a target. Servers of
+//! sessions and containers ([`SERVERS`]) are sampled, but not seized, unless `-p` names them.
 //!
-//! The kernel side has the same list (`SPARED`) and adds children of ours before they run.
+//! The kernel side has a copy of the list (`SPARED`) and
+//! adds children of ours before their first instruction.
 
 use std::{collections::HashMap, os::unix::fs::MetadataExt as _};
 
@@ -22,8 +23,8 @@ use locality_kernel::{object::Object, proc};
 /// The first process, parent of all orphans.
 const FIRST: u32 = 1;
 
-/// Program files, or beginnings of their names, of servers that are not seized: a debugger or a
-/// locked-out user could need them at any time.
+/// Program files, or beginnings of file names, of servers that are not
+/// seized: a debugger or a locked-out user could need the server at any time.
 const SERVERS: [&str; 14] = [
     "agetty",
     "conmon",
@@ -57,7 +58,7 @@ pub struct Exclusions {
 }
 
 impl Exclusions {
-    /// Those of the calling process.
+    /// Exclusions of the calling process.
     pub fn of_this_process() -> Self {
         let own = std::process::id();
         let parent = |pid: u32| proc::status(pid).map_or(0, |status| status.parent);
@@ -69,11 +70,11 @@ impl Exclusions {
         Self { own, first_namespace: !proc::in_pid_namespace(), agent, ancestors }
     }
 
-    /// Tells the kernel side. A launched command is our child and waits by now; children of who is
-    /// ours are no targets, its own are.
+    /// Tells the kernel side. A launched command is our child and waits by now.
+    /// Children of our processes are no targets, the command's children are.
     ///
     /// # Errors
-    /// It has no room.
+    /// The kernel's list is full.
     pub fn announce(&self, kernel: &mut Object, command: Option<u32>) -> anyhow::Result<()> {
         kernel.spare(self.own, spared::OWN)?;
         if self.first_namespace {
@@ -83,21 +84,22 @@ impl Exclusions {
             let is_agent = self.agent == Some(*pid);
             kernel.spare(*pid, if is_agent { spared::OWN } else { spared::ALONE })?;
         }
-        // Helpers that run already; later ones are met by the kernel side.
+        // Helpers that run already; the kernel side adds later helpers.
         for pid in proc::all().into_iter().filter(|pid| self.is_own(*pid) && Some(*pid) != command) {
             kernel.spare(pid, spared::OWN)?;
         }
         Ok(())
     }
 
-    /// Whether a process is this one, or a child of it or of its agent that runs the same program.
+    /// Whether a process is the tool's own: this process, or a
+    /// child of this process or of the agent with our program file.
     fn is_own(&self, pid: u32) -> bool {
         let is_ours = |parent: u32| parent == self.own || self.agent == Some(parent);
         pid == self.own
             || (proc::status(pid).is_ok_and(|status| is_ours(status.parent)) && runs_our_program(pid))
     }
 
-    /// Whether a process started this one, directly or not.
+    /// Whether a process started the tool, directly or not.
     pub fn is_ancestor(&self, pid: u32) -> bool {
         self.ancestors.get(&pid).is_some_and(|start| proc::start_ticks(pid).is_ok_and(|now| now == *start))
     }
@@ -137,13 +139,13 @@ fn bare(file: &str) -> &str {
     file.strip_suffix(" (deleted)").unwrap_or(file)
 }
 
-/// Whether a process runs the program file of this one. A child without rights hides its program
-/// from a tracer without `CAP_SYS_PTRACE`; only the tool's helpers do so.
+/// Whether a process runs our program file. A child without rights hides the
+/// program from a tracer without `CAP_SYS_PTRACE`; only the tool's helpers do.
 fn runs_our_program(pid: u32) -> bool {
     has_our_file(pid).unwrap_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// The same, where that can be seen.
+/// Whether a process runs our program file, if the file can be seen.
 fn has_our_file(pid: u32) -> std::io::Result<bool> {
     let file = |path: String| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
     let theirs = file(format!("/proc/{pid}/exe"))?;

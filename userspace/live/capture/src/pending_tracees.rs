@@ -1,6 +1,6 @@
-//! Newborn threads and processes known from the ring alone. They become tracees at their first
-//! sample, or at an age of some milliseconds. In a storm of births most end sooner, and cost
-//! nothing else.
+//! Newborn threads and processes known from the ring alone. Newborns
+//! become tracees at the first sample, or at an age of a few milliseconds.
+//! In a storm of births most end sooner, without further cost.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -62,8 +62,8 @@ impl PendingTracees {
         *self.of_process.entry(newborn.tgid).or_default() += 1;
     }
 
-    /// Removes a thread that ended or became a tracee. Returns whether no other pending thread of
-    /// its process is left.
+    /// Removes a thread that ended or became a tracee. Returns
+    /// whether the thread was the last pending thread of the process.
     pub fn remove(&mut self, tid: u32) -> Option<(Newborn, bool)> {
         let newborn = self.by_tid.remove(&tid)?;
         let left = self.of_process.get_mut(&newborn.tgid)?;

@@ -1,4 +1,5 @@
-//! What a stop does besides arming: the shadow window, and the meter that shows how fast the thread goes on.
+//! Work of a stop besides arming: the shadow window, and
+//! the meter that shows the thread's speed afterwards.
 
 use locality_common::record::{Meter, MeterRecord, SampleRecord};
 use locality_shadow::ThreadState;
@@ -12,16 +13,16 @@ use super::{
 };
 use locality_kernel::{perf::Event as PerfEvent, ptrace};
 
-/// CPU time between readings of the faster clock: at random, so that they fall into step with no
-/// loop, and evenly on a logarithmic scale, because fast loops are followed through short intervals
-/// and slow counters seen to move in long ones. The shortest is long enough that the thread's
-/// caches are its own again and we do not work beside it any more: until half a millisecond after a
-/// stop threads were seen to run at .6 of their speed.
+/// CPU time between readings of the faster clock: at random, to fall into step with no
+/// loop, and evenly on a logarithmic scale, because fast loops are followed through
+/// short intervals and slow counters seen to move in long intervals. After the
+/// shortest, the thread has refilled the caches and our work beside the thread is over:
+/// until half a millisecond after a stop threads were seen to run at .6 of their speed.
 const PERIODS_NS: (f64, f64) = (400_000.0, 1_200_000.0);
 
-/// The two clocks of a meter: period in fifths of the drawn one, and readings. Together they read
-/// after 5, 7, 10, 14 and 15 fifths, with different intervals; the last two readings disarm their
-/// clocks.
+/// The two clocks of a meter: period in fifths of the drawn period, and
+/// readings. Together the clocks read after 5, 7, 10, 14 and 15 fifths,
+/// with different intervals; each clock's last reading disarms the clock.
 const CLOCKS: [(u64, u32); METER_CLOCKS] = [(5, 3), (7, 2)];
 
 /// Clocks of a meter.
@@ -37,7 +38,7 @@ const SHARE_OF_STOP: u64 = 2;
 const RESERVE_NS: u64 = 150_000;
 
 impl Capture {
-    /// Takes the window of a stopped thread, if there is time for one.
+    /// Takes the window of a stopped thread, if time allows.
     pub(super) fn take_window<'a>(
         &mut self,
         windows: &'a mut Windows,
@@ -79,15 +80,15 @@ impl Capture {
         }
     }
 
-    /// Has the stopped thread tell its progress a few times; returns the number of the list of
-    /// words that is read.
+    /// Has the stopped thread report progress a few times;
+    /// returns the number of the list of words to read.
     pub(super) fn start_meter(
         &mut self,
         tid: u32,
         record: &SampleRecord,
         starter: Option<&PerfEvent>,
     ) -> Option<u32> {
-        // Whoever holds it may be without a CPU: rather no words than a thread that waits.
+        // The lock's owner may be without a CPU: rather no words than a waiting thread.
         let wanted = self.settings.wanted.try_lock().ok();
         let (number, words) =
             wanted.and_then(|wanted| wanted.get(&record.header.tgid).copied()).unwrap_or_default();

@@ -49,7 +49,7 @@ impl Capture {
         if record.address != 0 {
             add(&self.costs.sampling.sampled_accesses, record.period);
         }
-        // Not announced by ptrace: a thread of a process that is not seized, or one in a traced cgroup.
+        // Not announced by ptrace: a thread of an unseized process, or a thread in a traced cgroup.
         self.meet(tgid, tid);
         let Settings { tick_cost_ns, trap_cost_ns, .. } = self.settings;
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
@@ -116,7 +116,8 @@ impl Capture {
         self.send(Event::KernelSample(record, stack));
     }
 
-    /// A seized thread that leaves us no signal is measured without stops, and that is said.
+    /// A seized thread that leaves us no signal is
+    /// measured without stops, and the report says this.
     fn note_unstoppable(&mut self, tid: u32, why_no_stop: u32) {
         let Some(thread) = self.tracees.threads.get_mut(&tid) else { return };
         thread.unstoppable = if why_no_stop == no_stop::NO_FREE_SIGNAL { thread.unstoppable + 1 } else { 0 };
@@ -139,7 +140,7 @@ impl Capture {
         if let Some(thread) = self.tracees.threads.get_mut(&header.tid) {
             ours.begun_ns = thread.disturbance_ns;
             ours.outside_ns = thread.disturbance_ns + gap_cost_ns;
-            // A passed touch copies nothing and disarms nothing.
+            // A passed touch neither copies nor disarms.
             thread.disturbance_ns += if is_passed { gap_cost_ns } else { trap_cost_ns };
             ours.until_ns = thread.disturbance_ns;
             // The stack is copied and the event disarmed after the thread's clock was read.
@@ -209,7 +210,7 @@ impl Capture {
             (touch::AGAIN, Some((mut reuse, before))) => {
                 match measured_again(&watch, &reuse, &trap, (before, ours, gap_cost_ns)) {
                     Some(distance) => reuse.distance = distance,
-                    // A later end tells readers that the distance is that of a later interval.
+                    // A later end tells readers that the distance is a later interval's.
                     None => ended_ns = reuse.trap.record.header.time_ns,
                 }
                 EndOutcome::Reused(reuse)
@@ -221,9 +222,9 @@ impl Capture {
         self.end_watch(watch, p_survive, ended_ns, outcome);
     }
 
-    /// Ends a watch whose next touch will not be seen: none came soon after a near reuse, which
-    /// stands then, the kernel touched more often than is passed over, or string instructions cost
-    /// too much meanwhile.
+    /// Ends a watch before the next touch: none came soon after a near
+    /// reuse, which stands then, the kernel touched more often than is
+    /// passed over, or string instructions cost too much meanwhile.
     pub(super) fn end_unseen(&mut self, id: u64, ended_ns: u64) {
         let Some(watch) = self.watches.remove(id) else { return };
         let p_survive = self.survival(&watch);
@@ -251,7 +252,7 @@ impl Capture {
             lifecycle::FORK if !announces_clones || record.other_tgid != record.header.tgid => {
                 self.take_newborn(record);
             }
-            // ptrace reports the ends and the new programs of what it holds.
+            // ptrace reports the ends and the new programs of seized threads.
             lifecycle::EXIT if !held => {
                 if !self.end_newborn(tid, record.cpu_ns) {
                     self.forget_thread(tid);
@@ -304,9 +305,10 @@ fn reuse(watch: &Watch, trap: Box<Trap>, ours: TracerTime) -> Reuse {
     Reuse { trap, distance }
 }
 
-/// What takes the place of a near reuse's own distance, where the interval that ends with `again`
-/// is one between the same instructions, near too, and of two, or of one with elements smaller than
-/// a word, no shorter than cold caches explain (`rules::stands_for`, `rules::is_alike`).
+/// The replacement of a near reuse's own distance, if the interval that ends with
+/// `again` is near too and between the same instructions. For two instructions,
+/// or for one with elements smaller than a word, the interval must be no shorter
+/// than cold caches explain (`rules::stands_for`, `rules::is_alike`).
 fn measured_again(
     watch: &Watch,
     reuse: &Reuse,
@@ -321,7 +323,7 @@ fn measured_again(
     };
     let pair = (used.record.trap_ip, reuse.trap.record.trap_ip);
     let ns = since_touch_ns(again, before, ours)?;
-    // For one instruction too, if its window shows the instruction at the word before.
+    // For one instruction too, if the window shows the instruction at the word before.
     let may_differ = pair.0 != pair.1 || watch.no_turns;
     let stands =
         stands_for(pair, [at(from), at(again)]) && (!may_differ || is_alike(reuse.distance.ns, ns, trap_ns));
@@ -333,8 +335,7 @@ fn measured_again(
     })
 }
 
-/// Whether the access of the first trap is that of the second one: hardly anything is executed
-/// in between.
+/// Whether both traps have the same access: hardly an instruction is executed in between.
 fn follows_at_once(first: &Trap, second: &Trap) -> bool {
     const LONGEST_INSTRUCTION: u64 = 15;
     let TouchRecord { code, regs, address, .. } = &first.record;
@@ -377,8 +378,8 @@ fn since_ns(trap: &Trap) -> Option<u64> {
     known.then(|| enabled_ns.saturating_sub(since_ns))
 }
 
-/// Accesses between two touches of one thread, if its counters were read at both. Traps run in the
-/// kernel, which is not counted.
+/// Accesses between two touches of one thread, if the counters were
+/// read at both. Traps run in the kernel, which is not counted.
 fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
     let same = from.header.tid == to.header.tid;
     let read = from.accesses != NOT_COUNTED && to.accesses != NOT_COUNTED;
@@ -387,10 +388,10 @@ fn counted(from: &TouchRecord, to: &TouchRecord) -> Option<u64> {
 
 /// CPU time of the process between use and reuse.
 ///
-/// In one thread it is the thread's own clock, read after the use and at the reuse, less what our
-/// ticks and traps took meanwhile. Between threads it is the process's clock, read when the watch
-/// was armed and now, less the time since the trap; that is exact to the delay of the ring, some 50
-/// µs for each thread that runs.
+/// In one thread: by the thread's own clock, read after the use and at the reuse,
+/// less the time of our ticks and traps meanwhile. Between threads: by the
+/// process's clock, read when the watch was armed and now, less the time since
+/// the trap; exact to the delay of the ring, about 50 µs for each running thread.
 fn distance_ns(watch: &Watch, reuse: &Trap, ours: TracerTime) -> u64 {
     if let Some((used, before)) = &watch.used
         && used.record.header.tid == reuse.record.header.tid

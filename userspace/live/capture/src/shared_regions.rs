@@ -1,14 +1,14 @@
-//! Memory mapped by several traced processes, and watches of its words in all of these.
+//! Memory mapped by several traced processes, and watches of shared words in each process.
 //!
-//! The next touch of a shared word may be another process'. A watch of such a word therefore takes
-//! a register in each traced process that maps the word, from the arbiter of that process, as a
-//! sample of its own would. The chances of survival multiply, because the arbiters draw
-//! independently. When one of them gives the register to another watch, the watch ends everywhere.
+//! The next touch of a shared word may be another process'. A watch of a shared word therefore
+//! takes a register in each traced process that maps the word, from the process's arbiter, like a
+//! sample of the process would. The chances of survival multiply, because the arbiters draw
+//! independently. When an arbiter gives the register to another watch, the watch ends everywhere.
 //!
 //! The recorder reads mappings and writes the table ([`SharedRegions`]); the capture thread only
-//! looks words up. Limits: a watch that was armed without a stop stays in its own process, because
-//! its use may be anybody's. At most [`GUESTS`] processes, those that were sampled last, are armed.
-//! With the policy `reservoir`, an arbiter may refuse the register; that process is then not seen.
+//! looks words up. Limits: a watch armed without a stop stays in its own process, because the use
+//! may be any thread's. At most [`GUESTS`] processes, the last sampled, are armed. With the
+//! policy `reservoir`, an arbiter may refuse the register; the process's touches are then unseen.
 
 use std::{
     collections::HashMap,
@@ -60,7 +60,7 @@ impl Regions {
         Self { by_process }
     }
 
-    /// Other processes that map the word at `address`, each with its own address.
+    /// Further processes that map the word at `address`, each with its own address.
     pub fn elsewhere(&self, pid: u32, address: u64) -> Vec<(u32, u64)> {
         let overlaps = self.by_process.get(&pid).into_iter().flatten();
         let here = overlaps.filter(|overlap| (overlap.start..overlap.end).contains(&address));
@@ -68,7 +68,7 @@ impl Regions {
     }
 }
 
-/// Written by the recorder, read by the capture thread, which does not wait for it.
+/// Written by the recorder, read by the capture thread without waiting for the lock.
 pub type SharedRegions = Arc<Mutex<Regions>>;
 
 impl Capture {
@@ -87,9 +87,9 @@ impl Capture {
         places
     }
 
-    /// Arms a watch, within the stop of its thread, in another process with one waiting thread: the
-    /// reuse is often that thread's next step. Arming a running thread takes an interrupt of its
-    /// processor, for which a stop does not wait.
+    /// Arms a watch, within the stop of its thread, in another process with one waiting
+    /// thread: the reuse is often the waiting thread's next step. Arming a running thread
+    /// takes an interrupt of the thread's processor, for which a stop does not wait.
     pub(super) fn arm_waiting_elsewhere(&mut self, id: u64) {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.owner != 0) else { return };
         let is_ready = |(other, _): &(u32, u64)| {
@@ -102,7 +102,7 @@ impl Capture {
         self.arm_in_process(id, other, there);
     }
 
-    /// Arms a watch in the other traced processes that map the word.
+    /// Arms a watch in the further traced processes that map the word.
     pub(super) fn arm_elsewhere(&mut self, id: u64) {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.owner != 0) else { return };
         for (other, there) in std::mem::take(&mut watch.elsewhere) {
@@ -158,15 +158,15 @@ impl Capture {
         }
     }
 
-    /// Ends a watch that lost its register in one of its processes.
+    /// Ends a watch that lost the register in a process.
     pub(super) fn give_up(&mut self, ended: Ended, outcome: EndOutcome) {
         let Some(watch) = self.watches.remove(ended.id.0) else { return };
         let p_survive = ended.p_survive * self.survival(&watch);
         self.end_watch(watch, p_survive, sys::monotonic_ns(), outcome);
     }
 
-    /// Removes an ended process, or one after an exec, from another process's watch; false for a
-    /// watch of its own.
+    /// Removes a process after its end or an exec from
+    /// another process's watch; false for a watch of its own.
     pub(super) fn leave(&mut self, id: u64, tgid: u32) -> bool {
         let Some(watch) = self.watches.get_mut(id).filter(|watch| watch.tgid != tgid) else { return false };
         let threads = self.tracees.processes.get(&tgid).map(|process| &process.threads);

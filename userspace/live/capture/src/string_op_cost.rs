@@ -1,17 +1,18 @@
 //! Cost of a watch besides its traps, and the withdrawal of watches for it.
 //!
-//! While a debug register is armed, some processors carry a repeated string instruction out element
-//! by element: `rep movsb` 36 times slower (`calibrate` measures it; AMD Zen 5 here), whatever it
-//! touches, the kernel's copies of a system call and its clearing of pages included. Cost = lost ×
-//! share × armed: what is lost of the time in such an instruction, how many of the ticks that met a
-//! process with watched words met one, and the CPU time of such processes.
+//! While a debug register is armed, some processors carry a repeated string
+//! instruction out element by element: `rep movsb` 36 times slower (measured by
+//! `calibrate`; AMD Zen 5 here), at every address, the kernel's copies for a system
+//! call and clearing of pages included. Cost = lost × share × armed: the part lost of
+//! the time in a string instruction, the share of string instructions among the ticks
+//! in processes with watched words, and the CPU time of processes with watched words.
 //!
-//! Watching may continue until the loss exceeds its part of the budget, plus the savings of some
-//! seconds, plus an overdraft. The overdraft is drawn at random, between very little and seconds of
-//! that part. Then every watch is withdrawn, and none is armed until the debt is paid. The end is
-//! independent of the next touches of the watched words, so these watches are censored as replaced
-//! ones are. Sources of error: one share for all traced processes and the whole trace; the loss of
-//! `rep movsb` for all string instructions, too much for wider ones.
+//! Watching may continue until the loss exceeds the part of the budget for string instructions,
+//! plus the savings of a few seconds, plus an overdraft. The overdraft is drawn at random, between
+//! very little and seconds of the part. Then every watch is withdrawn, and none is armed until the
+//! debt is paid. The end is independent of the next touches of the watched words: the watches are
+//! censored like replaced watches. Sources of error: one share for every traced process and the
+//! whole trace; the loss of `rep movsb` for every string instruction, too much for wider elements.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -29,12 +30,13 @@ const LEAST_LOST: f64 = 0.3;
 /// Its part of the budget.
 const PART: f64 = 0.4;
 
-/// CPU time whose allowance an overdraft is at most, and how many times that is halved at most.
+/// The greatest overdraft, as the CPU time with this
+/// allowance, and the most times that the overdraft is halved.
 const OVERDRAFT_S: f64 = 2.5;
 const HALVINGS: f64 = 6.0;
 
-/// CPU time whose allowance may be saved: a tick in a string instruction stands for as much as some
-/// seconds allow.
+/// CPU time with an allowance that may be saved: a tick in a
+/// string instruction stands for the allowance of several seconds.
 const SAVED_S: f64 = 10.0;
 
 /// Assumed at the start: ticks, and ticks in string instructions.
@@ -43,8 +45,8 @@ const BELIEVED: [f64; 2] = [1.0, 0.02];
 /// A lost share of armed time too small for waking up.
 const LITTLE: f64 = 0.01;
 
-/// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds: for
-/// less it would not, beside the thread that it watches.
+/// Shortest and longest sleep while watching costs. The thread sleeps for whole milliseconds:
+/// for less the poll would return at once, and the thread would run beside the watched thread.
 const SLEEPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 
 /// The account of it. Pure: readings of clocks and counters come in.
@@ -100,19 +102,20 @@ impl Strings {
 
     /// CPU time that the targets lost.
     pub fn cost_ns(&self) -> u64 {
-        // What is believed of them without a tick is no cost yet.
+        // A share believed without a tick is no cost yet.
         let [ticks, strings] = self.ticks.map(|n| n as f64);
         let seen = self.lost * strings / (ticks + BELIEVED[0]);
         (seen * self.armed_ns as f64) as u64 + self.wakes_ns
     }
 
-    /// What may still be lost, after `cpu_ns` of CPU time in all.
+    /// The allowed loss from now on, after `cpu_ns` of CPU time in total.
     fn left_ns(&self, cpu_ns: u64) -> f64 {
         let lost_ns = self.rate() * self.armed_ns as f64 + self.wakes_ns as f64;
         self.allowed * cpu_ns as f64 - lost_ns - self.forgone_ns
     }
 
-    /// The first word of a process is watched, or time has passed since; at this CPU time of it.
+    /// The first word of a process is watched, or time has
+    /// passed since; at the process's CPU time `cpu_ns`.
     fn armed(&mut self, tgid: u32, cpu_ns: u64) {
         let until_ns = self.armed.entry(tgid).or_insert(cpu_ns);
         self.armed_ns += cpu_ns.saturating_sub(*until_ns);
@@ -138,7 +141,7 @@ impl Strings {
         self.overdraft_ns.is_some()
     }
 
-    /// How long until what may be lost is lost, by one thread, in whole milliseconds.
+    /// Time until one thread has lost the allowed loss, in whole milliseconds.
     fn patience(&self, cpu_ns: u64) -> Option<Duration> {
         let rate = self.rate();
         (rate > LITTLE && !self.armed.is_empty()).then(|| {
@@ -165,13 +168,13 @@ impl Capture {
         }
     }
 
-    /// Records that a process has had no watched word since this time.
+    /// Records that a process has had no watched word since `since_ns`.
     pub(super) fn note_disarmed(&mut self, tgid: u32, since_ns: u64) {
         if self.strings.is_needed() {
             // Of an ended process, the last counted value stands.
             let cpu_ns = sys::process_cpu_ns(tgid).unwrap_or(0);
-            // A trap is read a while after the end of its watch; later CPU time of its threads does
-            // not count.
+            // A trap is read a while after the end of the watch;
+            // later CPU time of the threads does not count.
             let process = self.tracees.processes.get(&tgid);
             let threads = process.map_or(1, |process| process.threads.len()).clamp(1, self.processors) as u64;
             let since_ns = sys::monotonic_ns().saturating_sub(since_ns);
@@ -231,7 +234,7 @@ impl Capture {
         Some(patience)
     }
 
-    /// Ends all watches of a process as replaced ones.
+    /// Ends every watch of a process as replaced.
     fn withdraw(&mut self, tgid: u32) {
         let ids: Vec<u64> = self
             .tracees
@@ -247,11 +250,11 @@ impl Capture {
             add(&self.costs.trap.withdrawn, u64::from(is_cut));
             self.end_unseen(id, sys::monotonic_ns());
         }
-        // Also where the last watch ended with its thread.
+        // Also if the last watch ended with the thread.
         self.note_disarmed(tgid, sys::monotonic_ns());
     }
 
-    /// Forgets all watches: no thread is traced any more.
+    /// Forgets every watch: no thread is traced from now on.
     pub(super) fn end_strings(&mut self) {
         self.strings.armed.clear();
     }

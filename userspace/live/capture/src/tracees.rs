@@ -39,11 +39,11 @@ pub struct Thread {
     /// Start of the program, or the end of a released thread's rest; the thread will be seized a
     /// while later.
     pub settling_since_ns: Option<u64>,
-    /// Newest stop that was served, by the sequence of its sample: each stop is ours once.
+    /// Newest served stop, by the sample's sequence: each stop is ours once.
     pub served: u64,
-    /// Samples in a row that found no free signal to stop it with.
+    /// Samples in a row that found no free signal for a stop.
     pub unstoppable: u32,
-    /// The sample whose stop is awaited, and its stack.
+    /// The sample with an awaited stop, and the sample's stack.
     pub awaited: Option<Box<(SampleRecord, Vec<u8>)>>,
     /// The thread was seized at its last sample; the replacing sample is awaited.
     pub again: Option<SecondSample>,
@@ -51,7 +51,7 @@ pub struct Thread {
     pub last_seen_ns: u64,
     /// Time of the tool's ticks and traps in this thread, taken off measured distances.
     pub disturbance_ns: u64,
-    /// Whether ptrace announces new threads and processes of this one.
+    /// Whether ptrace announces new threads and processes of the thread.
     pub announces_clones: bool,
     /// Stops imposed by ptrace, not asked for.
     pub imposed: ImposedStops,
@@ -63,7 +63,7 @@ pub struct Thread {
     pub counted: Option<u32>,
 }
 
-/// A second sample of a thread that could not be stopped at the first, because it was not seized yet.
+/// A second sample of a thread that could not be stopped at the first, because not seized yet.
 #[derive(Debug)]
 pub struct SecondSample {
     /// The event that starts the sample. Closing the event ends the wait.
@@ -151,8 +151,7 @@ impl Tracees {
         self.processes.get(&tgid).is_none_or(|process| process.threads.is_empty())
     }
 
-    /// The other threads of a process that are watched: the most recently sampled ones
-    /// first, at most `most`.
+    /// Watched threads of a process besides `of`: the most recently sampled first, at most `most`.
     pub fn siblings(&self, tgid: u32, of: u32, most: usize) -> Vec<u32> {
         let Some(process) = self.processes.get(&tgid) else { return Vec::new() };
         let mut others: Vec<_> = process.threads.iter().copied().filter(|tid| *tid != of).collect();

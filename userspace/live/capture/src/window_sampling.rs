@@ -1,9 +1,9 @@
-//! Chooses uses in a shadow window and looks there for their reuses.
+//! Chooses uses in a shadow window and finds the reuses in the window.
 //!
-//! Pure. A timer lands on the access after a slow one; the random skip from the stop to the use
-//! takes that away. Sources of error: a window that ends before the skip range does is drawn from
-//! what there is; a path of calls is followed by return addresses, so a `longjmp` inside the window
-//! leaves frames too many.
+//! Pure. A timer lands on the access after a slow one; the random skip from the stop
+//! to the use takes the bias away. Sources of error: in a window shorter than the
+//! skip range, uses are drawn from the window's accesses; a path of calls is followed
+//! by return addresses, and a `longjmp` inside the window leaves frames too many.
 
 use locality_model::{Access, AccessKind, Burst};
 use locality_stream::{Code, Event, Kind};
@@ -12,7 +12,8 @@ use super::line_fills::{self, Firsts};
 
 mod completed;
 
-/// A use lies within so many accesses of the stop, and within the first half of its window.
+/// Accesses from the stop within which a use lies; a
+/// use lies also within the first half of the window.
 pub const SKIP_RANGE: usize = 1000;
 
 /// Sizes of granules that are followed.
@@ -24,7 +25,7 @@ pub(super) const WORD: u64 = 8;
 /// Bytes of a line.
 pub(super) const LINE: u64 = 64;
 
-/// Other words of a line that may be watched beside the used word.
+/// Words of a line that may be watched beside the used word.
 pub const COMPANIONS: usize = 3;
 
 /// The part of a window that is needed here.
@@ -165,7 +166,7 @@ impl Choice {
         events: impl Fn() -> I,
         random: &mut fastrand::Rng,
     ) -> Option<Candidate> {
-        // One pass over the window for all uses, while the thread waits.
+        // One pass over the window for every use, while the thread waits.
         let words = self.granules(WORD);
         let mut last = vec![0; words.len()];
         let filter = Filter::of(&words);
@@ -220,8 +221,8 @@ impl Choice {
         found
     }
 
-    /// The uses, in the order of [`Candidate::index`], with the reuses that the window shows and
-    /// the paths to both; and accesses that may load their lines.
+    /// The uses, in the order of [`Candidate::index`], with the reuses in
+    /// the window and the paths to both; and accesses that may load a line.
     pub fn finish(&self, view: &View<'_>) -> Found {
         let accesses: Vec<(Event, u64)> = view
             .events
@@ -274,7 +275,7 @@ impl Choice {
                 .zip(line_fills::bursts(&accesses, &firsts.drawn))
                 .filter_map(load)
                 .collect(),
-            // One for each draft: their positions were taken from the accesses themselves.
+            // A use for each draft: the positions were taken from the accesses.
             uses: self.drafts.iter().zip(&reuses).filter_map(chosen).collect(),
             touches: GRANULES.map(|bytes| {
                 let touched =
@@ -296,9 +297,9 @@ pub struct FirstTouch {
     pub point: Point,
     /// First byte of the line.
     pub line: u64,
-    /// Accesses of the same kind that this one represents, per access of the thread.
+    /// Accesses of the same kind represented by the access, per access of the thread.
     pub stands_for: f64,
-    /// Accesses of the window after this one.
+    /// Accesses of the window after the access.
     pub shown: u64,
     /// Touches of the line, beginning with this access.
     pub bursts: Vec<Burst>,
@@ -309,7 +310,7 @@ pub struct FirstTouch {
 pub struct Found {
     /// An access by the instruction that the thread had completed at the stop, one round later.
     pub completed: Option<Point>,
-    /// Accesses that may load their lines.
+    /// Accesses that may load a line.
     pub loads: Vec<FirstTouch>,
     /// The uses.
     pub uses: Vec<Chosen>,
@@ -351,7 +352,8 @@ fn companions(
     [next, last, random.choice(free)]
 }
 
-/// Executed instructions before that of the last event that touch the word: each makes a trap.
+/// Executed instructions before the last event's
+/// instruction that touch the word: each makes a trap.
 fn touches_before(until: impl Iterator<Item = Event>, word: u64) -> u32 {
     let mut executions = 0u32;
     let mut before: Option<Event> = None;
@@ -376,8 +378,8 @@ fn is_repeated(earlier: impl Iterator<Item = Event>, used: Event, word: u64) -> 
     last.is_some_and(|last| !completes(Some(last), used))
 }
 
-/// Whether an access is the store of an instruction that loaded from the same place just before:
-/// one execution.
+/// Whether an access is the store of an instruction that
+/// loaded from the same place just before, in one execution.
 fn completes(before: Option<Event>, event: Event) -> bool {
     let loaded = |before: Event| {
         before.kind == Kind::LOAD && (before.index, before.value) == (event.index, event.value)
@@ -385,8 +387,8 @@ fn completes(before: Option<Event>, event: Event) -> bool {
     event.kind == Kind::STORE && before.is_some_and(loaded)
 }
 
-/// Tells most accesses that touch none of some words, without a search: a set of hashes (Bloom,
-/// "Space/time trade-offs in hash coding with allowable errors", 1970, with one hash).
+/// Recognises most accesses that touch none of the given words, without a search: a set of hashes
+/// (Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970, with one hash).
 struct Filter([u64; 16]);
 
 impl Filter {

@@ -1,16 +1,17 @@
-//! Allocation functions of a module, and the instructions of them to probe.
+//! Allocation functions of a module, and their instructions to probe.
 //!
 //! Known by name in any library: the C and C++ functions, with or without the prefixes of jemalloc,
 //! tcmalloc and mimalloc, and Rust's. Known forwarders are left out: a probe costs, and the called
 //! function reports.
 //!
-//! A probe costs some 0.6 µs if the kernel emulates the probed instruction (`push`, `nop` and near
-//! jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and some 10 µs in a virtual
-//! machine if it must step over it. So the probed instruction is the first emulated one that every
-//! call reaches with its arguments and, if the return is of interest, with its return address on
-//! top of the stack.
+//! A probe costs about 0.6 µs if the kernel emulates the probed instruction (`push`, `nop`
+//! and near jumps: `arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c) and about 10 µs
+//! in a virtual machine if the kernel must step over the instruction. The probed instruction
+//! is therefore the first emulated instruction that every call reaches with the arguments
+//! and, if the return is of interest, with the return address on top of the stack.
 //!
-//! Pure: takes symbols and bytes. Sources of error: a function of such a name with another purpose.
+//! Pure: takes symbols and bytes. Sources of error:
+//! a function with a known name and another purpose.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -105,15 +106,15 @@ fn kind(name: &str) -> Option<u64> {
     Some(kind.into())
 }
 
-/// Whether it is one of the C++ operators: `operator new`, `new[]`, `delete`, `delete[]` (Itanium
-/// C++ ABI 5.1.5).
+/// Whether a name is of a C++ operator: `operator new`,
+/// `new[]`, `delete`, `delete[]` (Itanium C++ ABI 5.1.5).
 fn is_cpp(name: &str) -> bool {
     ["_Znwm", "_Znam", "_ZdlPv", "_ZdaPv"].iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Functions that report failure by an exception are not probed: the exception could not pass a
-/// probe of the return, and the program would end. In the common case they call `malloc`, which is
-/// probed.
+/// Functions that report failure by an exception are not probed: the
+/// exception could not pass a probe of the return, and the program would
+/// end. In the common case the functions call `malloc`, which is probed.
 fn cpp(name: &str) -> Option<u64> {
     match (name.starts_with("_Zd"), name.contains("nothrow_t")) {
         (true, _) => Some(function::FREE.into()),
@@ -156,8 +157,8 @@ pub fn points(symbols: &[Symbol], body: impl Fn(u64) -> Vec<u8>) -> Vec<Point> {
         let which = (cookie & function::MASK) as u32;
         !is_cpp(name) && !is_rust(name) && !matches!(which, function::MMAP | function::MUNMAP)
     });
-    // Functions that call another module's allocator in a module without one; in a module with one,
-    // they may.
+    // C++ operators call another module's allocator if their own
+    // module has none; with an allocator, the operators stay.
     by_address.retain(|_, (name, _)| !is_cpp(name) || allocator);
     by_address.retain(|_, (name, _)| !is_rust(name) || (!allocator && is_own_rust_allocator(symbols)));
     let plain: HashSet<u64> =
@@ -179,7 +180,8 @@ pub fn points(symbols: &[Symbol], body: impl Fn(u64) -> Vec<u8>) -> Vec<Point> {
     points
 }
 
-/// Whether the program's global allocator is not the standard one, which calls the C library's.
+/// Whether the program's global allocator is not the
+/// standard allocator, which calls the C library's.
 fn is_own_rust_allocator(symbols: &[Symbol]) -> bool {
     !symbols.iter().any(|symbol| symbol.name.contains("__rdl_alloc"))
 }
@@ -195,7 +197,7 @@ fn decode(address: u64, bytes: &[u8]) -> impl Iterator<Item = Instruction> + '_ 
         .take_while(|instruction| !instruction.is_invalid())
 }
 
-/// Whether a function calls or jumps to one of these.
+/// Whether a function calls or jumps to an address of `to`.
 fn hands_on(address: u64, bytes: &[u8], to: &HashSet<u64>) -> bool {
     decode(address, bytes)
         .any(|instruction| is_near_branch(&instruction) && to.contains(&instruction.near_branch_target()))
@@ -212,7 +214,7 @@ fn is_near_branch(instruction: &Instruction) -> bool {
 /// Registers of the arguments that a probe reads.
 const ARGUMENTS: [Register; 4] = [Register::RDI, Register::RSI, Register::RDX, Register::RCX];
 
-/// Where to probe a function, and whether the kernel emulates the instruction there.
+/// The address at which to probe a function, and whether the kernel emulates the instruction.
 fn place(address: u64, bytes: &[u8], followed: bool) -> (u64, bool) {
     let targets: HashSet<u64> = decode(address, bytes)
         .filter(is_near_branch)

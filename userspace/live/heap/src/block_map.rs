@@ -1,14 +1,14 @@
 //! The heap blocks of a process over time: the block around an address at a moment, and its
 //! allocation site.
 //!
-//! A question comes after its moment, so a freed block stays findable until
-//! [`HeapMap::forget_before`] has passed its end. Bounded: of too many live blocks the oldest of
-//! the smallest size are folded (counted, not findable any more), of too many former ones those
-//! with the earliest end are forgotten.
+//! A question comes after the asked moment: a freed block stays findable until
+//! [`HeapMap::forget_before`] has passed the block's end. Bounded: of too many
+//! live blocks the oldest of the smallest size are folded (counted, no longer
+//! findable), of too many former blocks the earliest ended are forgotten.
 //!
-//! Pure: no I/O, no clock. Sources of error: a free that was not seen leaves its block live until
-//! another block takes its place; records of different CPUs may come out of order by microseconds,
-//! and then the younger one counts.
+//! Pure: no I/O, no clock. Sources of error: an unseen free leaves the block
+//! live until another block takes the place; records of different CPUs may
+//! come out of order by microseconds, and then the younger record counts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -77,10 +77,10 @@ pub struct HeapMap {
     live: BTreeMap<u64, Live>,
     /// Live blocks by binary size class, then age, then address.
     by_age: BTreeSet<(u8, u64, u64)>,
-    /// By size class, then address and end. Within a class, what may contain an address begins
-    /// within two class sizes of it.
+    /// By size class, then address and end. Within a class, a block that
+    /// contains an address begins within two class sizes below the address.
     former: BTreeMap<u8, BTreeMap<(u64, u64), Former>>,
-    /// Ends in the order in which they came, with class and address.
+    /// Ends in the order of their arrival, with class and address.
     ends: VecDeque<(u64, u8, u64)>,
     most_live: usize,
     most_former: usize,
@@ -93,7 +93,7 @@ fn class(bytes: u64) -> u8 {
     bytes.max(1).ilog2() as u8
 }
 
-/// The first byte after a block; one of no bytes takes one.
+/// The first byte after a block; an empty block takes one byte.
 fn end(start: u64, bytes: u64) -> u64 {
     start.saturating_add(bytes.max(1))
 }
@@ -159,8 +159,8 @@ impl HeapMap {
         Some(oldest)
     }
 
-    /// The block at `start` is given back at `at_ns` by a call that began at `called_ns`; one that
-    /// is younger than the call is another. Returns whether it was known.
+    /// The block at `start` is given back at `at_ns` by a call that began at `called_ns`;
+    /// a block younger than the call is another. Returns whether the block was known.
     pub fn free(&mut self, start: u64, called_ns: u64, at_ns: u64) -> bool {
         self.live.get(&start).is_some_and(|block| block.since_ns <= called_ns) && self.end_block(start, at_ns)
     }
@@ -170,13 +170,13 @@ impl HeapMap {
         self.end_all(at_ns, |block| block.bytes < bytes);
     }
 
-    /// The process runs another program since `at_ns`; returns which blocks that ends.
+    /// The process runs another program since `at_ns`; returns the blocks ended by the change.
     pub fn clear(&mut self, at_ns: u64) -> Vec<u64> {
         self.end_all(at_ns, |block| block.since_ns <= at_ns)
     }
 
-    /// The probes are away from now on: blocks of fewer than `keep_bytes` are taken for gone,
-    /// larger ones become uncertain. Returns which are taken for gone.
+    /// The probes are away from now on: blocks of fewer than `keep_bytes` are taken
+    /// for gone, larger blocks become uncertain. Returns the blocks taken for gone.
     pub fn doubt(&mut self, keep_bytes: u64, at_ns: u64) -> Vec<u64> {
         let gone = self.end_all(at_ns, |block| block.bytes < keep_bytes);
         for block in self.live.values_mut() {
@@ -201,7 +201,7 @@ impl HeapMap {
         }
     }
 
-    /// The blocks that a process which was forked at `at_ns` begins with.
+    /// The first blocks of a process forked at `at_ns`.
     #[must_use]
     pub fn forked(&self, at_ns: u64) -> Self {
         let mut child = Self::new(self.most_live, self.most_former);
@@ -219,7 +219,7 @@ impl HeapMap {
         child
     }
 
-    /// The block that contained the address at that moment.
+    /// The block that contained the address at `at_ns`.
     pub fn find(&self, address: u64, at_ns: u64) -> Option<Block> {
         let live = self.live.range(..=address).next_back();
         if let Some((&start, block)) = live
@@ -275,7 +275,7 @@ fn find_former(class: u8, blocks: &BTreeMap<(u64, u64), Former>, address: u64, a
         if address - start >= widest {
             return None;
         }
-        // The first to end after the moment is the only one that may have stood then.
+        // Only the first block to end after the moment may have stood then.
         if let Some((_, block)) = blocks.range((start, at_ns.saturating_add(1))..=(start, NEVER)).next()
             && block.since_ns <= at_ns
             && address < end(start, block.bytes)

@@ -1,8 +1,8 @@
-//! From ring records to blocks, and the answers about them; shared by the thread that drives the
-//! probes and whoever asks.
+//! From ring records to blocks, and answers about blocks;
+//! shared by the thread that drives the probes and the askers.
 //!
-//! A question about a moment that the records read so far do not reach has the ring read first, so
-//! that an answer is never out of date. Not here: when probes stand (`tracker`).
+//! A question about a moment after the last record read has the ring read first:
+//! an answer is never out of date. Not here: when probes stand (`tracker`).
 
 use std::{
     collections::HashMap,
@@ -47,7 +47,7 @@ const LOOK: Duration = Duration::from_millis(3);
 pub struct HeapSite {
     /// Process.
     pub pid: u32,
-    /// Its name, unique in the trace; several names may turn out to have one stack.
+    /// Name of the site, unique in the trace; several names may turn out to have one stack.
     pub site: u64,
     /// When, monotonic clock.
     pub time_ns: u64,
@@ -71,7 +71,7 @@ pub struct SiteTotal {
     pub site: u64,
     /// Recorded allocations.
     pub allocations: u64,
-    /// Their bytes in all.
+    /// Bytes of the recorded allocations.
     pub bytes: u64,
 }
 
@@ -80,16 +80,16 @@ pub struct SiteTotal {
 pub struct Summary {
     /// Allocations that were recorded and read.
     pub seen: u64,
-    /// Allocations of the targets, as far as countable. Small ones are included, and those of
-    /// pauses, extrapolated from CPU time without the time of the probes. If the probes took nearly
-    /// all time, as with a program that only allocates, the order of magnitude alone is right. At
-    /// least `seen`.
+    /// Allocations of the targets, as far as countable. Small allocations are
+    /// included, and allocations during pauses, extrapolated from CPU time without the
+    /// time of the probes. If the probes took nearly the whole time, as with a program
+    /// that only allocates, the order of magnitude alone is right. At least `seen`.
     pub made: u64,
     /// Allocations of fewer than the least size.
     pub small: u64,
     /// Records of allocations, frees and sites that found no room.
     pub lost: u64,
-    /// Blocks that were folded, or whose free will not be seen, to bound memory.
+    /// Blocks folded, or with a free that will not be seen, to bound memory.
     pub folded: u64,
     /// Blocks whose place was taken though no free had been seen.
     pub unseen_frees: u64,
@@ -144,7 +144,7 @@ pub(super) struct State {
     processes: HashMap<u32, Process>,
     /// Records up to this moment were read.
     drained_ns: u64,
-    /// Time since which nothing is followed.
+    /// Time since which no block is followed.
     over_ns: Option<u64>,
     passed_ns: u64,
     waiting: Vec<HeapSite>,
@@ -160,13 +160,13 @@ pub(super) struct State {
 pub(super) enum Notice {
     /// Probe a process.
     Started(u32),
-    /// Probe a process that will run a program; say when it is done.
+    /// Probe a process that will run a program; report when done.
     Launched { pid: u32, program: PathBuf, done: mpsc::Sender<()> },
-    /// Removes all probes, and reports their removal.
+    /// Removes every probe, and reports the removal.
     Away(mpsc::Sender<()>),
     /// Put them back.
     Back,
-    /// The process became a copy of another one at that time.
+    /// The process `child` became a copy of `parent` at `at_ns`.
     Forked { parent: u32, child: u32, at_ns: u64 },
     /// It runs another program since then.
     Exec(u32, u64),
@@ -231,15 +231,15 @@ impl Heap {
         &self.probed
     }
 
-    /// Has a process probed that is going to run a program, and waits for it.
+    /// Has a process probed that is going to run a program, and waits for the probes.
     pub fn launched(&self, pid: u32, program: PathBuf) {
         let (done, told) = mpsc::channel();
         self.tell(Notice::Launched { pid, program, done });
-        // An error ends the thread, after which nothing is probed.
+        // An error ends the thread, and no process is probed afterwards.
         let _ = told.recv();
     }
 
-    /// Takes all probes away until [`Heap::back`], and waits until they are gone.
+    /// Takes every probe away until [`Heap::back`], and waits until the probes are gone.
     pub fn away(&self) {
         let (done, told) = mpsc::channel();
         self.tell(Notice::Away(done));
@@ -282,8 +282,8 @@ impl Heap {
         block.since_ns <= at_ns && self.lock().stands(pid, block)
     }
 
-    /// Whether it stands now. Waits for what happened by now to be read, for the caller must not
-    /// hold the ring up.
+    /// Whether the block stands now. Waits until the records up
+    /// to now are read, for the caller must not hold the ring up.
     pub fn stands(&self, pid: u32, block: &HeapBlock) -> bool {
         let asked_ns = sys::monotonic_ns();
         for _ in 0..LOOKS_MAX {
@@ -300,7 +300,7 @@ impl Heap {
         false
     }
 
-    /// No later question concerns a moment before this one.
+    /// No later question concerns a moment before `at_ns`.
     pub fn passed(&self, at_ns: u64) {
         let mut state = self.lock();
         state.passed_ns = state.passed_ns.max(at_ns);
@@ -330,12 +330,13 @@ impl Heap {
     }
 }
 
-/// The last answers come within this time after the last record. Blocks that stood then are taken
-/// to stand until then.
+/// The last answers come within this time after the last record.
+/// Blocks that stood at the last record are taken to stand meanwhile.
 const LAST_ANSWERS_NS: u64 = 2_000_000_000;
 
 impl State {
-    /// Whether a block stands, as far as records were read; not when nobody would have seen its end for long.
+    /// Whether a block stands, as far as records were read;
+    /// false once the block's end would long have been unseen.
     fn stands(&self, pid: u32, block: &HeapBlock) -> bool {
         let found =
             self.processes.get(&pid).and_then(|process| process.map.find(block.start, self.drained_ns));
@@ -444,7 +445,7 @@ impl State {
         self.waiting.splice(0..0, sites);
     }
 
-    /// Forgets all records so far.
+    /// Forgets every record so far.
     pub(super) fn discard(&mut self, pid: u32) {
         self.drain(sys::monotonic_ns());
         if let Some(process) = self.processes.remove(&pid) {

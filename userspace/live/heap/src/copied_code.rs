@@ -1,11 +1,11 @@
-//! Detects code with breakpoints executed in anonymous memory, where the kernel does not know of
-//! the breakpoints.
+//! Detects code with breakpoints executed in anonymous memory,
+//! in which the kernel does not know of the breakpoints.
 //!
-//! A breakpoint of a probe belongs to a place in a file. A program that copies its code, or
-//! replaces its mapping by a copy (checkpointers, translators, programs that patch themselves),
-//! takes the byte along, and ends by SIGTRAP where it runs the copy. Limits: memory is looked at
-//! when a process is looked through (each second, and less often while its ranges stay);
-//! [`BYTES_MAX`] of it.
+//! A breakpoint of a probe belongs to a place in a file. A program that copies its
+//! code, or replaces the mapping by a copy (checkpointers, translators, programs
+//! that patch themselves), copies the breakpoint, and ends by SIGTRAP when running
+//! the copy. Limits: memory is looked at when a process is looked through (each
+//! second, and less often while the ranges stay), at most [`BYTES_MAX`].
 
 use std::{collections::HashMap, fs::File, hash::Hasher as _, os::unix::fs::FileExt as _};
 
@@ -24,7 +24,7 @@ const TAIL: usize = 12;
 /// So much anonymous code is looked through at a time.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Looks at ranges that did not change; after these each eighth time only.
+/// Looks at unchanged ranges; afterwards each eighth time only.
 const LOOKS: u8 = 3;
 
 /// Executable ranges of a process at the last look.
@@ -81,7 +81,7 @@ impl Seen {
     }
 }
 
-/// Memory of no file; shared or named memory too, but not what the kernel maps by itself.
+/// Memory of no file; shared or named memory too, but not the kernel's own mappings.
 fn is_anonymous(mapping: &Mapping) -> bool {
     let path = &*mapping.path;
     let of_the_kernel = ["[vdso]", "[vsyscall]", "[uprobes]"].contains(&path);

@@ -1,8 +1,8 @@
-//! Programs that may be launched with the recorder of allocations, and the reason for the others.
+//! Programs that may be launched with the recorder of allocations, and the reason against the rest.
 //!
-//! Facts from the file are checked here: its kind, its interpreter, its libraries, an allocator of
-//! its own. Facts of the running process (another allocator among its libraries) are checked by the
-//! recorder. `#!` scripts go by their interpreter.
+//! Facts from the file are checked here: kind, interpreter, libraries, an
+//! allocator of its own. Facts of the running process (another allocator among the
+//! libraries) are checked by the recorder. `#!` scripts go by their interpreter.
 
 use std::{
     ffi::OsStr,
@@ -32,7 +32,7 @@ const GLIBC: &[u8] = b"ld-linux-x86-64.so.2";
 /// Libraries that must come first themselves, or see every access.
 const SANITIZERS: [&str; 6] = ["libasan", "libhwasan", "liblsan", "libtsan", "libmsan", "libclang_rt."];
 
-/// Programs that translate other programs' code.
+/// Programs that translate the code of programs.
 const TRANSLATORS: [&str; 9] = ["valgrind", "qemu-", "rr", "drrun", "pin", "wine", "box64", "box86", "fex"];
 
 /// Libraries and parts of programs that translate or replay the code of their own process.
@@ -49,7 +49,7 @@ const TRANSLATING: [&str; 10] = [
     "FEX",
 ];
 
-/// The translator of a running process's code, if any: its program, or a file that it executes.
+/// The translator of a running process's code, if found: the program, or an executed file.
 pub fn translator<'a>(program: &Path, executed: impl Iterator<Item = &'a str>) -> Option<String> {
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let own = name(program);
@@ -106,8 +106,8 @@ fn why_not_binary(file: &Path) -> Option<String> {
         return Some(format!("{name} runs with rights of its own (set-uid, or file capabilities)"));
     }
     let Ok(opened) = File::open(&real) else { return Some(format!("{name} cannot be read")) };
-    // SAFETY: the mapping is private and read-only; a file that is truncated meanwhile is the limit
-    // that `modules` has.
+    // SAFETY: the mapping is private and read-only; a file
+    // truncated meanwhile is a limit stated in `modules`.
     let Ok(bytes) = (unsafe { memmap2::Mmap::map(&opened) }) else {
         return Some(format!("{name} cannot be read"));
     };

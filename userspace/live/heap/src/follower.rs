@@ -13,10 +13,10 @@ pub(super) trait Follower: Sized {
     /// One round; returns the time until the next.
     fn turn(&mut self) -> Duration;
 
-    /// The end: nothing is followed any more.
+    /// The end: no block is followed from now on.
     fn end(self);
 
-    /// Serves notices, and takes turns, until the trace is over or nobody sends any more.
+    /// Serves notices, and takes turns, until the trace is over or the last sender is gone.
     fn run(mut self, notices: &mpsc::Receiver<Notice>) {
         let mut wait = Duration::ZERO;
         loop {

@@ -7,10 +7,10 @@
 //! the cost, `tracker` the driving thread. Not here: unwinding and naming of sites (the recorder
 //! thread).
 //!
-//! The only thing that writes to a traced program: breakpoints into its text, and in functions
-//! whose return is followed the return address. They go with our descriptors, so also when we are
-//! killed. Limits: Linux 6.6; what may throw is not probed (`allocators`), for an exception could
-//! not pass our probe of its return.
+//! The only writer to a traced program: breakpoints into the text, and the return
+//! address in functions with a followed return. The changes go with our descriptors,
+//! also when we are killed. Limits: Linux 6.6; functions that may throw are not
+//! probed (`allocators`), for an exception could not pass our probe of the return.
 
 pub mod allocators;
 pub mod block_map;

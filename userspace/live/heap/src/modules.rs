@@ -1,8 +1,8 @@
 //! Files executed by a process, and the places of their allocation functions to probe.
 //!
-//! Reads `/proc` and ELF symbol tables; `allocators` selects the symbols. Limits: a static and
-//! stripped program names no functions, hence has no probes. A file truncated during reading ends
-//! the tool with SIGBUS, and the program that runs it too.
+//! Reads `/proc` and ELF symbol tables; `allocators` selects the symbols. Limits: a
+//! static and stripped program names no functions, hence has no probes. A file truncated
+//! during reading ends the tool with SIGBUS, and programs running from the file too.
 
 use std::{
     fs::{self, File},
@@ -29,7 +29,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Device number of a file, if its file system reports the same for mappings.
+    /// Device number of a file, if the file system reports equal numbers for mappings.
     pub fn of(metadata: &fs::Metadata) -> Self {
         let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         Self { device, inode: metadata.ino() }
@@ -46,7 +46,7 @@ impl FileId {
         (self.device, self.inode) == (mapping.device, mapping.inode)
     }
 
-    /// Its inode; other calls may report another device.
+    /// The file's inode; further calls may report another device.
     pub fn inode(&self) -> u64 {
         self.inode
     }
@@ -57,7 +57,7 @@ impl FileId {
 pub struct Executed {
     /// Which.
     pub id: FileId,
-    /// A path to it, from any mount namespace.
+    /// A path to the file, from every mount namespace.
     pub path: PathBuf,
     /// It is the process' program.
     pub is_program: bool,
@@ -76,8 +76,8 @@ pub fn executed(pid: u32, mappings: &Mappings) -> Vec<Executed> {
             file.text.end = file.text.end.max(mapping.end);
             continue;
         }
-        // A path to the mapped file, even if its own path is gone or leads to another file in its
-        // mount namespace.
+        // A path to the mapped file, even if the file's own path
+        // is gone or leads to another file in the mount namespace.
         let path = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end).into();
         let text = TextRange { start: mapping.start, end: mapping.end };
         files.push(Executed { id, path, is_program: Path::new(&*mapping.path) == program, text });

@@ -1,8 +1,9 @@
-//! The thread that reads the preloaded recorder's records, and enforces its share of the budget.
+//! The thread that reads the preloaded recorder's records,
+//! and enforces the recorder's share of the budget.
 //!
-//! The counterpart of `tracker`, which drives probes. Nothing need be put into processes, which
-//! bring the recorder themselves. An unrecorded call costs some nanoseconds that no pause could
-//! save; `probe_budget` decides the saving by a larger least size.
+//! The counterpart of `tracker`, which drives probes. No probe need be put into
+//! processes, which bring the recorder. An unrecorded call costs a few nanoseconds
+//! that no pause could save; `probe_budget` decides the saving by a larger least size.
 
 use std::{
     collections::HashMap,
@@ -27,8 +28,8 @@ use super::{
 };
 use locality_kernel::sys;
 
-/// What a call costs that is only counted, with the call that gives the block back: 4.6 ns were
-/// measured on a virtual machine of 2026.
+/// Cost of a call that is only counted, with the call that gives the
+/// block back: 4.6 ns were measured on a virtual machine of 2026.
 const SMALL_PS: u64 = 5_000;
 
 /// Assumed time of a record, if unmeasurable.
@@ -37,7 +38,7 @@ const GUESS_NS: u64 = 150;
 /// Assumed time for the copy of a stack: 16 KiB, mostly outside of the thread's caches.
 const SITE_NS: u64 = 4_000;
 
-/// Time by which a program with a processor has loaded its libraries.
+/// Time in which a program with a processor loads its libraries.
 const LOADING_NS: u64 = 200_000_000;
 
 /// Calls that are measured in a batch, and batches, of which the fastest counts.
@@ -210,7 +211,7 @@ impl<E: From<Box<HeapSite>>> Reader<E> {
         live.sum::<u64>() + self.past_cpu_ns
     }
 
-    /// What the cost follows from, and the allocations that were only counted.
+    /// Counts from which the cost follows, and the allocations only counted.
     fn count(&self) -> (Counted, u64) {
         let mut counted = (Counted::default(), 0);
         self.with(|recorder| {
@@ -259,8 +260,8 @@ impl<E: From<Box<HeapSite>>> Reader<E> {
     }
 }
 
-/// What one record costs here: the recorder's own code on memory of our own, with what the C
-/// library takes taken off, and half on top for the traced program's larger working set.
+/// Cost of one record on this machine: the recorder's own code on memory of our own, less
+/// the C library's time, and half on top for the traced program's larger working set.
 fn price() -> u64 {
     static TOKEN: AtomicU64 = AtomicU64::new(0);
     let bytes = size_of::<Shared>();
@@ -288,7 +289,8 @@ fn price() -> u64 {
     // SAFETY: plain allocation.
     let bare_ns = time(&|| std::hint::black_box(unsafe { libc::malloc(4096) }) as u64, false);
     TOKEN.store(0, Ordering::Relaxed);
-    // SAFETY: zeroed memory of this size with atomic fields only; it outlives its use below.
+    // SAFETY: zeroed memory of this size with atomic
+    // fields only; the memory outlives the use below.
     if record::meet(unsafe { &*shared }, &TOKEN, 0, std::process::id()).is_none() {
         return GUESS_NS;
     }

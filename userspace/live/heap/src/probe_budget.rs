@@ -1,10 +1,10 @@
-//! Keeps what the allocation probes cost within a share of the targets' CPU time: first by
+//! Keeps the cost of the allocation probes within a share of the targets' CPU time: first by
 //! following fewer allocations (a larger least size), then by taking the probes away for a while.
 //!
-//! Pure: counters and clocks in, decisions out. The cost is calls × calibrated price. A program
-//! that allocates a million times a second is watched in bursts: the probes slow it as long as they
-//! stand, so a burst is cut as soon as the next few milliseconds would exceed what is saved up.
-//! Source of error: between two looks the program may call more often than before.
+//! Pure: counters and clocks in, decisions out. The cost is calls × calibrated price. A
+//! program that allocates a million times a second is watched in bursts: standing probes slow
+//! the program, and a burst is cut as soon as the next few milliseconds would exceed the
+//! savings. Source of error: between two looks the program may call more often than before.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Prices {
     pub call_ns: u64,
     /// A call at an instruction that is stepped over.
     pub stepped_ns: u64,
-    /// Extra cost of following the call to its return and recording it.
+    /// Extra cost of following the call to the return and recording the call.
     pub follow_ns: u64,
     /// To copy a stack, on top.
     pub site_ns: u64,
@@ -69,13 +69,13 @@ const CREDIT_NS: u64 = 5_000_000;
 /// What must be saved up for a burst to pay.
 const BURST_NS: u64 = 4_000_000;
 
-/// Removed probes stay away for this long, because inserting them takes some milliseconds.
+/// Removed probes stay away for this long, because insertion takes a few milliseconds.
 const PAUSE_MIN_NS: u64 = 200_000_000;
 
 /// Largest least size.
 const MIN_BYTES_MAX: u64 = 64 << 10;
 
-/// A call of an allocation function takes at least so long by itself.
+/// Least time of a call of an allocation function without probes.
 const CALL_LEAST_NS: f64 = 5.0;
 
 /// Looks are so far apart, at least and at most. Each wakes us, often on the traced program's own CPU.
@@ -173,7 +173,7 @@ impl Duty {
         Decision::Pause
     }
 
-    /// The probes stand again only now: putting them there took a while.
+    /// The probes stand again only now: the insertion took a while.
     pub fn stands(&mut self, now_ns: u64, cpu_ns: u64) {
         let (then_ns, counted, cpu_before_ns) = self.before;
         if then_ns != 0 {

@@ -1,8 +1,8 @@
-//! What a probe costs on this machine: measured on two functions of our own, probed for a moment.
+//! Cost of a probe on this machine: measured on two functions of our own, probed for a moment.
 //!
-//! The price of a call is the fastest of several batches, less what the same calls cost unprobed,
-//! and a quarter on top for what the traced program's larger working set adds. Where nothing can be
-//! measured, what the dearest virtual machine showed is assumed.
+//! The price of a call is the fastest of several batches, less the cost of the calls
+//! without probes, and a quarter on top for the traced program's larger working set.
+//! If no price can be measured, the price on the dearest virtual machine is assumed.
 
 use std::{arch::global_asm, io, time::Instant};
 
@@ -53,7 +53,7 @@ fn time(call: Priced, bytes: u64) -> u64 {
     let batch = || {
         let began = Instant::now();
         for _ in 0..CALLS {
-            // SAFETY: the functions above return their argument and touch nothing.
+            // SAFETY: the functions above return their argument and touch no memory.
             std::hint::black_box(unsafe { call(bytes) });
         }
         began.elapsed().as_nanos() as u64 / u64::from(CALLS)

@@ -1,5 +1,5 @@
-//! Bytes of files replaced by breakpoints of the tool: shadow windows execute the file's bytes
-//! there.
+//! Bytes of files replaced by breakpoints of the tool:
+//! shadow windows execute the file's bytes instead.
 //!
 //! Announced before the insertion of breakpoints, which waits for the acknowledgement by the
 //! executors of windows: a page read with a breakpoint would be cached.
@@ -49,7 +49,7 @@ impl Probed {
         (version != self.heard.load(Ordering::Acquire)).then_some(version)
     }
 
-    /// All executors of windows know this version.
+    /// Every executor of windows knows `version`.
     pub fn heard(&self, version: u64) {
         self.heard.store(version, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! The recorder's side of the tracer: hands the library and the shared memory to a command, and
-//! reads what comes back.
+//! The recorder's side of the tracer: hands the library and
+//! the shared memory to a command, and reads the records.
 //!
-//! Both are files in memory that only our descriptors name; the command opens them below our
-//! `/proc` folder and closes them again. What the shared memory says is a stranger's word: every
-//! number is checked here. A record whose writer never finished it (a thread that was killed, or
-//! stands still) is passed over after [`PATIENCE_NS`]. Source of error: times are interpolated
-//! between readings of both clocks, some milliseconds apart.
+//! Both are files in memory that only our descriptors name; the command opens the files
+//! below our `/proc` folder and closes them again. The shared memory's contents are a
+//! stranger's word: every number is checked here. A record left unfinished (the writing
+//! thread was killed, or stands still) is passed over after [`PATIENCE_NS`]. Source of
+//! error: times are interpolated between readings of both clocks, a few milliseconds apart.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -34,7 +34,7 @@ use locality_kernel::{records::Record, sys};
 /// The library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblocality_preload.so"));
 
-/// A record that was begun so long ago will not be finished.
+/// Age at which an unfinished record will not be finished.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// Readings of both clocks that are remembered.
@@ -62,8 +62,8 @@ fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     Err(io::Error::last_os_error())
 }
 
-/// Makes files whatever `ulimit -f` says: a larger one would end us by SIGXFSZ. The limit stands
-/// again afterwards, for the command has it.
+/// Makes files regardless of `ulimit -f`: a larger file would end us by SIGXFSZ.
+/// The limit stands again afterwards, for the command inherits the limit.
 fn without_limit<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let needed = LIBRARY.len().max(size_of::<Shared>()) as u64;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -87,7 +87,7 @@ fn without_limit<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 }
 
 impl Files {
-    /// Makes them, before the fork of the command, which then knows their numbers.
+    /// Makes the files, before the fork of the command, which then knows the descriptors' numbers.
     pub fn create() -> io::Result<Self> {
         without_limit(Self::make)
     }

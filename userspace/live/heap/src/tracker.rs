@@ -1,11 +1,11 @@
 //! The thread that drives the probes: finds the allocators of new processes and programs, reads the
 //! ring, keeps the budget.
 //!
-//! The thread may block (a grace period of the kernel, a process with a locked memory map), so it
-//! does nothing else, and answers do not wait for it. A process is examined when met, again soon
-//! after and then each second, because libraries come later. Probes stay through an exec. A
-//! launched command, a copy of this process before its exec, has the C library's probes from its
-//! first instruction; allocations in its other libraries are missed for some milliseconds.
+//! The thread may block (a grace period of the kernel, a process with a locked memory map), does
+//! no further work therefore, and answers do not wait for the thread. A process is examined when
+//! met, again soon after and then each second, because libraries come later. Probes stay through
+//! an exec. A launched command, a copy of this process before the exec, has the C library's probes
+//! from the first instruction; allocations in further libraries are missed for a few milliseconds.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -42,8 +42,8 @@ use locality_kernel::{
     uprobe::{Link, Probe, Programs},
 };
 
-/// After a process was met or became another program it is looked through this soon, then after
-/// twice the time, and so on.
+/// Time from the meeting of a process, or from a change of the program,
+/// to the first look through; then after twice the time, and so on.
 const FIRST_SCAN_NS: u64 = 1_000_000;
 /// …up to this.
 const SCANS_NS: u64 = 1_000_000_000;
@@ -51,7 +51,7 @@ const SCANS_NS: u64 = 1_000_000_000;
 /// Age after which a forked process without an exec is taken for a copy that continues.
 pub(super) const SETTLE_NS: u64 = 20_000_000;
 
-/// Blocks of fewer bytes are taken for gone when the probes go: nobody will see their end.
+/// Blocks of fewer bytes are taken for gone when the probes go: the end would be unseen.
 pub(super) const KEPT_BYTES: u64 = 64 << 10;
 
 /// Failures that are reported.
@@ -105,7 +105,7 @@ pub fn start<E: From<Box<HeapSite>> + Send + 'static>(
     let thread = std::thread::Builder::new()
         .name("heap".into())
         .spawn(move || {
-            // While it waits for a CPU nobody cuts a burst, and the traced program pays.
+            // While the thread waits for a CPU no burst is cut, and the traced program pays.
             let _hurry = sys::Hurry::begin();
             Tracker::new(own, programs, settings, cost_ns, events).run(&notices);
         })
@@ -282,7 +282,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             events,
             processes: HashMap::new(),
             forks: Vec::new(),
-            // A command that is not yet one is a copy of us.
+            // A command before the exec is a copy of us.
             files: modules::own().into_iter().map(|own| (own, Arc::from([]))).collect(),
             past_cpu_ns: 0,
             before,
@@ -310,7 +310,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             self.scan(pid, now_ns);
         }
         if let (true, Some(process)) = (is_new, self.processes.get_mut(&pid)) {
-            // Its time counts from here on, as it is watched from here on.
+            // CPU time counts from here on, as the process is watched from here on.
             let cpu_ns = sys::process_cpu_ns(pid).unwrap_or(0);
             process.cpu_ns = (cpu_ns, cpu_ns);
         }
@@ -326,7 +326,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         live.sum::<u64>() + self.past_cpu_ns
     }
 
-    /// Counters for the cost; each takes a system call, so only these.
+    /// Counters for the cost only, because each takes a system call.
     fn count(&self) -> Option<Counted> {
         let state = self.heap.lock();
         let of = |index: u32| Some(state.counter(index).ok()?.saturating_sub(self.before[index as usize]));
@@ -372,7 +372,8 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             return;
         }
         if status.state == 'T' {
-            // It allocates nothing, and a program started by strace waits like this for its tracer.
+            // The process allocates no memory, and a program
+            // started by strace waits in this state for its tracer.
             return;
         }
         let Ok(mappings) = Mappings::read(pid) else { return };
@@ -392,7 +393,8 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
             );
             return;
         }
-        // Before a library's probes, at its code: its mappings are no blocks of the program.
+        // Before a library's probes, the library's code: the
+        // library's mappings are no blocks of the program.
         let mut text = ProcessText::default();
         let mut allocators = text.allocators.iter_mut();
         for file in &files {
@@ -429,7 +431,7 @@ impl<E: From<Box<HeapSite>>> Tracker<E> {
         self.fail("a process is traced by another program, which probes could harm".to_owned());
     }
 
-    /// Takes the probes out of a process, and puts none there until it runs another program.
+    /// Takes the probes out of a process, and inserts none until the process runs another program.
     fn refuse(&mut self, pid: u32, why: String) {
         if let Some(process) = self.processes.get_mut(&pid) {
             process.refused = true;
@@ -581,8 +583,8 @@ pub(super) fn send_last_sites<E: From<Box<HeapSite>>>(heap: &Heap, events: &asyn
     }
 }
 
-/// How long to wait before a process that was just forked is probed: it may run another program,
-/// and a debugger may be about to take it.
+/// Wait before a newly forked process is probed: the process may
+/// run another program, and a debugger may be about to attach.
 fn until_grown_ns(pid: u32) -> u64 {
     let born_ns = proc::start_ticks(pid).unwrap_or(0) * START_TICK_NS;
     let is_young = sys::boottime_ns().saturating_sub(born_ns) < SETTLE_NS;

@@ -1,5 +1,5 @@
-//! How precise the estimate is by now: from time to time the profile as written so far is read and
-//! estimated, in a thread of its own.
+//! Present precision of the estimate: from time to time the profile
+//! written so far is read and estimated, in a thread of its own.
 //!
 //! Sources of error: the width is a few seconds old; between two looks nothing is extrapolated.
 
@@ -20,7 +20,8 @@ use locality_kernel::sys;
 /// Bootstrap draws: enough for a width, not for a report.
 const DRAWS: usize = 60;
 
-/// Shortest pause between two looks; a look that took long is followed by a pause of [`PAUSES`] times that.
+/// Shortest pause between two looks; a long look is
+/// followed by a pause of [`PAUSES`] times the look's time.
 const PAUSE: Duration = Duration::from_secs(4);
 const PAUSES: u32 = 20;
 

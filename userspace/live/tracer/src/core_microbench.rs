@@ -1,12 +1,11 @@
-//! Measures what the processor that we run on can do, for the timing model of `locality_rate`:
-//! short runs of one kind of instruction, the fastest of several, and walks through memory of two
-//! sizes, and of one that was flushed from the caches.
+//! Measures the present processor's speed for the timing model of `locality_rate`:
+//! short runs of one kind of instruction, the fastest of several, and walks
+//! through memory of two sizes, and through memory flushed from the caches.
 //!
-//! Takes some 100 ms, of which it rests a quarter (`sys::Slices`), and 8 MiB for that time. Sources
-//! of error: it is the core and the moment of the start, which may be another kind of core than the
-//! program's, share its units with another thread, or run at another clock later; the best case
-//! stands for all; wide loads are of 16 bytes. For what comes out implausible the model's own
-//! default is taken.
+//! Takes about 100 ms, a quarter of them at rest (`sys::Slices`), and 8 MiB meanwhile.
+//! Sources of error: the measured core may be of another kind than the program's, share units
+//! with another thread, or run at another clock later; the best case stands for every case;
+//! wide loads are of 16 bytes. An implausible result is replaced by the model's default.
 
 use std::{
     arch::{asm, x86_64::_mm_clflush},
@@ -31,11 +30,11 @@ const COPIES: f64 = 128.0;
 const WARMING: Duration = Duration::from_millis(5);
 /// Words of a line.
 const LINE: usize = 8;
-/// Lines that are walked through, in those of the cache before: most of them must lie beyond it,
-/// and not more of a shared cache be needed than its neighbours leave. At most half of the cache's
-/// own.
+/// Lines walked through, as a multiple of the lines of the cache before. Most lines
+/// must lie beyond the cache before, and the walk may need no more of a shared
+/// cache than neighbours leave. At most half of the lines of the walked cache.
 const BEYOND: f64 = 6.0;
-/// Lines of memory that are walked through, as a power of two, and most of those of a cache.
+/// Lines of memory walked through, as a power of two, and the most lines of a cache.
 const LONGEST_WALK: u32 = 17;
 /// Lines that are walked through in the first-level cache, as a power of two.
 const NEAREST_WALK: u32 = 6;
@@ -45,7 +44,7 @@ const STEPS: usize = 8 << 10;
 const STREAM: usize = 2 << 10;
 /// Passes over all lines when reading or storing in a row.
 const PASSES: usize = 5;
-/// Pages that are touched for the first time in a row, and how often that is done.
+/// Pages touched for the first time in a row, and how often.
 const FAULTS: usize = 256;
 const PIECES: usize = 9;
 const PAGE: usize = 4096;
@@ -85,8 +84,8 @@ fn levels(caches: &[CacheLevel], clock: f64, slices: &Slices) -> [Level; 3] {
         let nearer = if flushed { 0.0 } else { (from / f64::from(1 << bits)).min(0.5) };
         let latency = (mean - nearer * before) / (1.0 - nearer);
         let between = stream_ns(&words, flushed, slices) * clock;
-        // A line comes and one goes back. Stores to so few lines of a cache took no longer than
-        // loads (2.3 cycles a line), a program's took 6.2.
+        // A line comes and one goes back. Stores to few lines of a cache took
+        // no longer than loads (2.3 cycles a line), a program's took 6.2.
         let stored =
             if flushed { (store_ns(&mut words, slices) * clock).max(between) } else { 2.0 * between };
         Level { from, latency, between, stored }
@@ -95,7 +94,7 @@ fn levels(caches: &[CacheLevel], clock: f64, slices: &Slices) -> [Level; 3] {
     let shared = || level(second, bits(second, last), false, nearest.latency);
     let mut shared_levels = vec![shared()];
     let memory = level(last, LONGEST_WALK, true, 0.0);
-    // Neighbours have the cache that all share for themselves at times, but it is no slower than memory.
+    // Neighbours occupy the shared cache at times, but the cache is no slower than memory.
     while shared_levels.len() < TRIES && shared_levels.iter().all(|shared| shared.latency >= memory.latency) {
         shared_levels.push(shared());
     }
@@ -109,7 +108,7 @@ fn levels(caches: &[CacheLevel], clock: f64, slices: &Slices) -> [Level; 3] {
     [nearest, shared, memory]
 }
 
-/// Words that are 0, of so many lines (a power of two), each page with memory of its own.
+/// Words with the value 0, of `2^bits` lines, each page with memory of its own.
 fn room(bits: u32) -> Vec<u64> {
     let mut words = black_box(vec![0_u64; LINE << bits]);
     words.fill(0);
@@ -129,7 +128,7 @@ fn next_random(at: u64) -> u64 {
     at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407)
 }
 
-/// Nanoseconds from one line to another that depends on it. All words are 0.
+/// Nanoseconds from one line to the next, dependent line. Every word is 0.
 fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
     // Elsewhere each time: lines that were walked to before are near.
     let walk = |mut at: u64| {
@@ -150,8 +149,8 @@ fn walk_ns(words: &[u64], bits: u32, flushed: bool, slices: &Slices) -> f64 {
     (1..6).map(walk).fold(f64::INFINITY, f64::min)
 }
 
-/// Nanoseconds a line of memory where lines at random places are read that do not depend on each other: as
-/// many are under way as the processor can have. The words are all 0.
+/// Nanoseconds a line of memory where independent lines at random places are
+/// read: as many loads are under way as the processor can have. Every word is 0.
 fn parallel_ns(words: &[u64], slices: &Slices) -> f64 {
     let run = |mut at: u64| {
         flush(words, slices);
@@ -169,8 +168,8 @@ fn parallel_ns(words: &[u64], slices: &Slices) -> f64 {
     (1..4).map(run).fold(f64::INFINITY, f64::min)
 }
 
-/// Nanoseconds of a page fault that finds a new page, of memory that was just mapped: the median of several
-/// pieces, because the host may have to find memory too.
+/// Nanoseconds of a page fault that finds a new page of fresh memory: the
+/// median of several pieces, because the host may have to find memory too.
 fn fault_ns(slices: &Slices) -> f64 {
     let piece = |_: usize| {
         let bytes = FAULTS * PAGE;
@@ -181,7 +180,8 @@ fn fault_ns(slices: &Slices) -> f64 {
         if room == libc::MAP_FAILED {
             return f64::NAN;
         }
-        // SAFETY: the mapping is ours. Where the kernel does not know the advice, nothing changes.
+        // SAFETY: the mapping is ours. If the kernel does
+        // not know the advice, the mapping is unchanged.
         unsafe { libc::madvise(room, bytes, libc::MADV_NOHUGEPAGE) };
         // SAFETY: the addresses are those of bytes of the mapping.
         let touch =
@@ -260,8 +260,8 @@ fn time(slices: &Slices, mut code: impl FnMut()) -> f64 {
 #[repr(align(64))]
 struct Room([u64; 32]);
 
-/// Runs 128 copies of the instructions given, which may use rax, rcx (which is 1), rdx and xmm0 to
-/// xmm15, all else 0 at first; rsi points to 256 bytes of zeroes.
+/// Runs 128 copies of the instructions given. The instructions may use rcx (1 at first),
+/// and rax, rdx and xmm0 to xmm15 (0 at first); rsi points to 256 bytes of zeroes.
 macro_rules! copies {
     ($slices:expr, $($code:literal),+) => {{
         let mut room = Room([0; 32]);
@@ -296,7 +296,7 @@ fn core(slices: &Slices) -> Machine {
     while began.elapsed() < WARMING {
         shortest = shortest.min(cycle());
     }
-    // The clock may change meanwhile, so each is compared with a cycle of its own moment.
+    // The clock may change meanwhile: each time is compared with a cycle measured right after.
     let mut cycles = |ns: f64| {
         let now = cycle();
         shortest = shortest.min(now);
@@ -374,9 +374,9 @@ fn core(slices: &Slices) -> Machine {
     let timestamp = cycles(copies!(slices, "rdtsc"));
     // Through memory, and the addition.
     let forward = cycles(copies!(slices, "add qword ptr [rsi], 1")) - 1.0;
-    // The same word each time, found by its address.
+    // One word each time, found by an address.
     let forward_anew = cycles(copies!(slices, "xor edx, edx", "add qword ptr [rsi + rdx], 1")) - 1.0;
-    // The words are 0, so each address equals the one before.
+    // The words are 0: each address equals the address before.
     let load = cycles(copies!(slices, "mov rax, [rsi + rax]"));
     // As fast as an addition: a measurement may come out a little shorter.
     let at_least_none = |cycles: f64| if cycles > -0.2 { cycles.max(0.0) } else { f64::NAN };

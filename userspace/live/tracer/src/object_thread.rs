@@ -1,17 +1,18 @@
-//! The thread that finds out which data object an address lies in, so that reading a program's
-//! debug information delays neither the assembler nor, in its first moments, the program.
+//! The thread that finds the data object of an address, apart from the assembler: reading
+//! debug information delays neither the assembler nor, in the first moments, the program.
 //!
-//! It reads at the lowest ordinary priority and lets [`HEAD_START`] pass before it reads anything
-//! but mappings; what it is asked until then waits. What could vanish is taken at once, and at
-//! ordinary priority, or on a busy machine it would be gone: the files that addresses and code lie
-//! in are opened (not read), heap blocks come with the question. Questions about a process that
-//! ends or runs another program are answered before it is forgotten, from the mappings that it had;
-//! at ordinary priority, too, for the next one is waiting.
+//! The thread reads at the lowest ordinary priority, and only mappings until [`HEAD_START`]
+//! has passed; earlier questions wait. Short-lived facts are taken at once and at ordinary
+//! priority, or would be lost on a busy machine: the files of addresses and code are opened
+//! (not read), heap blocks come with the question. Questions about a process that ends or
+//! runs another program are answered before the process is forgotten, from the last known
+//! mappings; at ordinary priority, too, for the next process is waiting.
 //!
-//! Not here: how an address is resolved (`locality_objects`); ids of modules and stacks, which the
-//! assembler gives out. Limits: beyond [`WAITING_MAX`] questions and [`PROCESSES_MAX`] processes
-//! accesses stay without an object, and are counted as such. What rests on pointers is read from
-//! memory up to some seconds after the access; a recorded block is named so only while it stands.
+//! Not here: how an address is resolved (`locality_objects`); ids of modules and
+//! stacks, which the assembler gives out. Limits: beyond [`WAITING_MAX`] questions
+//! and [`PROCESSES_MAX`] processes accesses stay without an object, and are counted.
+//! Names found through pointers are read from memory up to a few seconds after the
+//! access; a recorded block gets a name from pointers only while allocated.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -61,7 +62,7 @@ pub struct Question {
     pub ip: u64,
     /// The call stack, innermost first.
     pub frames: Arc<[StackFrame]>,
-    /// The call stack where the thread was stopped, from which the window went on; empty where none did.
+    /// The call stack at the thread's stop, the start of the window; empty without a window.
     pub stop: Arc<[StackFrame]>,
     /// The thread's stack pointer, 0 if unknown.
     pub sp: u64,
@@ -74,8 +75,8 @@ pub struct Question {
 /// Messages to the thread.
 #[derive(Debug)]
 pub enum Told {
-    /// A process runs another program. Others are met at the first question: most of those that are
-    /// born and end within milliseconds are never asked for.
+    /// A process runs another program. New processes are met at the first
+    /// question: most processes that end within milliseconds are never asked for.
     Exec(u32),
     /// A process ended.
     Ended(u32),
@@ -142,11 +143,11 @@ impl Locator {
         self.answers.try_iter()
     }
 
-    /// Has it answer everything, and returns the rest; what is left when somebody wants no report
-    /// stays without an object.
+    /// Has the thread answer every question, and returns the remaining
+    /// answers; if no report is wanted, open questions stay without an object.
     pub fn finish(&mut self) -> Vec<Answer> {
         self.tell = None;
-        // Somebody waits for it now, and beside busy processors its low priority would be minutes.
+        // A reader waits now, and on busy processors the low priority would take minutes.
         self.haste.is_awaited.store(true, Ordering::Release);
         sys::end_patience(self.haste.tid.load(Ordering::Relaxed));
         while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && !ending::is_urgent() {
@@ -195,7 +196,7 @@ struct Known {
     reading: u64,
     /// Stacks of met threads; after a thread's end a stack may be other memory.
     stacks: Vec<(u64, u64)>,
-    /// Starts of mappings that were read after a touch and whose file was opened, or cannot be.
+    /// Starts of mappings read after a touch, with a file that was opened or cannot be.
     opened: HashSet<u64>,
     /// The files, open for later questions.
     files: Vec<ModuleFile>,
@@ -325,7 +326,7 @@ impl Work {
         }
     }
 
-    /// Answers what waits and lets go of the process. Names that were found meanwhile are sent.
+    /// Answers the waiting questions and lets go of the process. Names found meanwhile are sent.
     fn forget(&mut self, pid: u32) {
         self.answer_all(pid);
         let Some(known) = self.known.remove(&pid) else { return };
@@ -341,7 +342,7 @@ impl Work {
 }
 
 impl Known {
-    /// Opens the files that touched addresses lie in, unless that was tried.
+    /// Opens the files of touched addresses, unless tried before.
     fn open(&mut self, processes: &Processes, pid: u32, addresses: &[u64]) {
         let is_met = |address: &u64| {
             let mapping = self.mappings.find(*address);
@@ -350,9 +351,9 @@ impl Known {
         if addresses.iter().all(is_met) {
             return;
         }
-        // A library's file is first mapped whole, and then its segments over that, so early
-        // readings may be outdated. Reads mappings again only now and then, and not for an ended
-        // process or after an exec, which is reported late.
+        // A library's file is first mapped whole, and then overlaid by segments:
+        // early readings may be outdated. Reads mappings again only now and then,
+        // and not for an ended process or after an exec, which is reported late.
         let is_sure = !matches!(processes.refresh(pid), Ok(false));
         let reading = processes.readings(pid);
         if reading != self.reading {
@@ -418,7 +419,7 @@ impl Known {
             id
         };
         let object = &named.object;
-        // Nobody listens only when the assembler is gone, and then nothing matters.
+        // The receiver is missing only when the assembler is gone, and answers are useless then.
         let send = |answer: Answer| drop(to.send(answer));
         let id = match self.objects.get_mut(&object.id) {
             Some((id, told)) => {

@@ -114,7 +114,7 @@ impl Store {
         self.note(result);
     }
 
-    /// Adds an access of a window that may load its line.
+    /// Adds an access of a window that may load a line.
     pub fn load(&mut self, id: LoadId, load: &Load) {
         let result = self.writer.append_load(id, load);
         self.note(result);
@@ -186,7 +186,7 @@ impl Store {
         }
     }
 
-    /// Writes what waits, with the header as it is so far; the ledger balances only at the end.
+    /// Writes the waiting rows, with the present header; the ledger balances only at the end.
     pub fn so_far(&mut self, summary: &Summary) {
         for result in [
             self.writer.put_run(&summary.run),
@@ -197,15 +197,14 @@ impl Store {
         }
     }
 
-    /// Closes the file and reads the profile back, with the rows that could not be written, and why
-    /// they could not.
+    /// Closes the file and reads the profile back, with the reason if rows could not be written.
     pub fn finish(mut self) -> Result<(Profile, Option<String>), Error> {
         let path = self.path();
         if let Err(error) = self.writer.commit() {
             let why = self.failed.unwrap_or_else(|| error.to_string());
             return Ok((self.writer.recover()?, Some(why)));
         }
-        // All rows are in the file; without its last mark it reads as unfinished.
+        // Every row is in the file; without the last mark the file reads as unfinished.
         let marked = self.writer.finish().err().map(|error| error.to_string());
         Ok((locality_profile::read(&path)?, self.failed.or(marked)))
     }

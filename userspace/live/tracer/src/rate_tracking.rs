@@ -1,7 +1,7 @@
-//! How fast threads make accesses: brings each window together with the readings of the meter that
-//! follow it, and keeps the rows of windows until their rate is known.
+//! How fast threads make accesses: brings each window together with the meter's
+//! later readings, and keeps the rows of windows until the rate is known.
 //!
-//! Not here: how a rate follows from them (`locality_rate`).
+//! Not here: how a rate follows from readings (`locality_rate`).
 
 use std::{
     collections::HashMap,
@@ -19,13 +19,13 @@ use locality_capture::{
 };
 use locality_kernel::lock::lock;
 
-/// A window whose readings have not come by then has none: its thread sleeps, or its meter was used again.
+/// A window without readings by then gets none: the thread sleeps, or the meter was used again.
 const PATIENCE_NS: u64 = 500_000_000;
 
-/// Standard deviation of a time between two traps, in what one costs.
+/// Standard deviation of a time between two traps, in costs of one trap.
 const CLOCK_ERROR: f64 = 0.25;
 
-/// Number of windows at which the rates of all are sent again for the first time.
+/// Number of windows at which every window's rate is sent again for the first time.
 const FIRST_NEWS: u32 = 16;
 
 /// A window whose readings are awaited.
@@ -49,7 +49,7 @@ struct Touched {
     cpu_ns: u64,
     /// The same from the stop to the second.
     until_ns: u64,
-    /// Accesses after the first that are known not to have touched it.
+    /// Accesses after the first that did certainly not touch the word.
     without: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct RateTracker {
     /// By sequence of the sample.
     pending: HashMap<u64, Pending>,
     windows: u32,
-    /// Number of windows at which the rates of all are sent again.
+    /// Number of windows at which every window's rate is sent again.
     news_at: u32,
     /// What was sent last of accesses between use and reuse.
     counted: HashMap<WatchId, u64>,
@@ -103,7 +103,8 @@ impl std::fmt::Debug for RateTracker {
 }
 
 impl RateTracker {
-    /// With what a reading costs the thread, how much more the last one of a clock, and what a trap costs.
+    /// With the thread's cost of a reading, the extra cost of
+    /// the last reading of a clock, and the cost of a trap.
     pub fn new(
         (reading_cost_ns, disarm_cost_ns, trap_cost_ns): (u64, u64, u64),
         machine: Machine,
@@ -129,7 +130,7 @@ impl RateTracker {
         }
     }
 
-    /// Takes a window in; returns its number. The rows that are now known are added to `ready`.
+    /// Takes a window in; returns the window's number. Rows known by now are added to `ready`.
     pub fn window(
         &mut self,
         at: (u32, u32),
@@ -195,8 +196,8 @@ impl RateTracker {
         }
     }
 
-    /// Takes the touches of a watched word between which its distance lies: CPU time, that from the
-    /// stop to the second, and accesses after the first that did not touch it.
+    /// Takes the two touches of a watched word: CPU time, the time from the stop to the
+    /// second touch, and accesses after the first touch that did not touch the word.
     pub fn touched(
         &mut self,
         pid: u32,
@@ -229,7 +230,7 @@ impl RateTracker {
     fn settle(&mut self, sequence: u64, ready: &mut Vec<(u32, Window)>) {
         let Some(pending) = self.pending.remove(&sequence) else { return };
         let Pending { id, mut row, pid, tid, taken, mut readings, .. } = pending;
-        // Those of another CPU may stand before earlier ones in the ring.
+        // Readings of another CPU may stand before earlier readings in the ring.
         readings.sort_by_key(|reading| reading.time_ns);
         // The reading before was the last of the other clock.
         if readings.len() == READINGS as usize
@@ -264,7 +265,7 @@ impl RateTracker {
         self.known()
     }
 
-    /// What is known by now of the windows whose readings have come.
+    /// The knowledge so far about windows with readings.
     fn known(&mut self) -> Known {
         let share = user_share(&self.costs);
         let mut known = Known::default();
@@ -284,9 +285,9 @@ impl RateTracker {
         known
     }
 
-    /// The same, each time that there are half as many windows more than at the last time: each was
-    /// said what the ones before it said, and whoever reads the profile meanwhile shall know as
-    /// much as at the end.
+    /// The knowledge so far, each time that the windows have grown by
+    /// half. Each window had only the knowledge of earlier windows; a
+    /// reader of the profile meanwhile shall know as much as at the end.
     pub fn news(&mut self) -> Option<Known> {
         let is_due = self.windows >= self.news_at;
         is_due.then(|| {

@@ -1,7 +1,7 @@
 //! Turns events of the capture thread into rows of the model: unwinds, symbolises, gives out ids, writes.
 //!
-//! Runs in a thread of its own, because reading a program's debug information for the first time
-//! may take long. Each address is symbolised once. Not here: anything that stops or watches.
+//! Runs in a thread of its own, because reading a program's debug information for the
+//! first time may take long. Each address is symbolised once. Not here: stops and watches.
 
 mod ahead;
 mod data;
@@ -57,12 +57,11 @@ pub struct RecorderStats {
     pub windows: HashMap<End, u64>,
     /// Why threads could not be seized, and how many.
     pub not_held_threads: HashMap<String, u64>,
-    /// Watches that ended by the trap of a word that was watched before.
+    /// Watches ended by the trap of a word watched before.
     pub stale_traps: u64,
     /// Watched uses in memory shared with other processes.
     pub shared: SharedUses,
-    /// Files with unread debug information, because reading could harm the reader; some of them if
-    /// many.
+    /// Files with unread debug information, because reading could harm the reader; a part if many.
     pub refused_files: BTreeSet<String>,
 }
 
@@ -98,7 +97,7 @@ pub struct Assembler {
     frames: HashMap<Frame, FrameId>,
     stacks: HashMap<Stack, StackId>,
     resolved: HashMap<(u32, CodeAddress), Vec<FrameId>>,
-    /// Of each process, the state of its mappings that `resolved` is of.
+    /// By process, the state of the mappings from which `resolved` was made.
     generations: HashMap<u32, u64>,
     samples: u32,
     uses: u32,
@@ -108,8 +107,8 @@ pub struct Assembler {
     pace: RateTracker,
     paced: Paced,
     loops: LoopTracker,
-    /// Call stacks of instructions of loops, by process, state of its mappings and addresses: most
-    /// windows show the same ones.
+    /// Call stacks of instructions of loops, by process, state of
+    /// the mappings and addresses: most windows show known stacks.
     loop_stacks: HashMap<(u32, u64, Vec<CodeAddress>), StackId>,
     /// Whether values that loops load are recorded.
     with_values: bool,
@@ -127,7 +126,7 @@ const LOOP_STACKS: usize = 1 << 14;
 /// Files that are named for refused debug information.
 const REFUSED_MAX: usize = 8;
 
-/// Watches with stored words, of all processes and of one: several for each register.
+/// Watches with stored words, the total and by process: several for each register.
 const WATCHED: usize = 64;
 const WORDS: usize = 12;
 
@@ -370,7 +369,7 @@ impl Assembler {
                                 left_alone,
                             }
                         }
-                        // A window lists all its uses.
+                        // A window lists every use.
                         Some(None) => continue,
                     };
                     self.waiting.insert(watch, waiting);
@@ -398,8 +397,8 @@ impl Assembler {
         id
     }
 
-    /// Writes a window's uses; returns their ids, stacks and accesses in order, and for how long
-    /// they were left alone.
+    /// Writes a window's uses; returns ids, stacks and accesses
+    /// in order, and for how long the words were left alone.
     fn window(
         &mut self,
         sample: SampleId,
@@ -650,7 +649,7 @@ impl Assembler {
         self.locate_reuse(id, end, &watch);
     }
 
-    /// Remembers what a watch watched; whether it ended by a trap of a word that was watched before.
+    /// Remembers the word of a watch; whether the watch ended by a trap of a word watched before.
     fn note_watched(&mut self, end: &WatchEnd) -> bool {
         let is_stale = match &end.outcome {
             EndOutcome::Reused(reuse) => {
@@ -685,7 +684,7 @@ impl Assembler {
             && let Distance { ns, until_ns, accesses: None, between: Some(between) } = distance
             && end.held
         {
-            // Neither of other words of the line nor of what follows the reuse.
+            // Neither of the line's further words nor of accesses after the reuse.
             let UntouchedSpan { word, accesses } = waiting.left_alone;
             let is_direct = end.ended_ns == trap.record.header.time_ns;
             let without = if is_direct && word == end.address { accesses } else { 0 };
@@ -709,7 +708,7 @@ impl Assembler {
         }
     }
 
-    /// The place of a thread of the kernel that works for a process: it has no call path of the program's.
+    /// The place of a kernel thread that works for a process, without a call path in the program.
     fn worker_stack(&mut self, tid: u32) -> StackId {
         let name = proc::status(tid).map(|status| status.name).unwrap_or_default();
         let function = Some(worker(&name).to_owned());

@@ -1,4 +1,4 @@
-//! The thread around the assembler, and what it shows to the controller.
+//! The thread around the assembler, and the state shown to the controller.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,7 +23,7 @@ use locality_kernel::{lock::lock, sys};
 pub struct Shown {
     /// Facts so far.
     pub tally: RecorderStats,
-    /// Why the profile cannot be written any more, if so.
+    /// Why the profile cannot be written from now on, if writing failed.
     pub failed: Option<String>,
     /// Processes met since the controller's last look.
     pub met: Vec<u32>,
@@ -59,9 +59,8 @@ impl Notable {
 /// Ends with the store when the queue is closed and empty.
 pub type AssemblerThread = std::thread::JoinHandle<Store>;
 
-/// How long after a sample nothing is done with it: short distances and the thread's speed are
-/// measured then, and what we do on a processor that shares caches and units with the thread's
-/// makes it slower.
+/// How long a sample waits untouched: short distances and the thread's speed are measured
+/// meanwhile, and work of ours on a processor with shared caches and units makes the thread slower.
 const QUIET_NS: u64 = 5_000_000;
 /// Queue length without time for this.
 const MANY: usize = 64;

@@ -78,8 +78,8 @@ const NOTABLE: Duration = Duration::from_secs(1);
 /// The longest wait that was seen; the capture thread ends before the report is written.
 static LONGEST_WAIT_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Time in which the controller or the capture thread was ready to run and had no processor, where
-/// it is notable.
+/// Time in which the controller or the capture thread
+/// was ready to run and had no processor, if notable.
 pub fn starved() -> Option<Duration> {
     let waited = proc::longest_wait(capture::THREAD);
     let before = LONGEST_WAIT_NS.fetch_max(waited.as_nanos() as u64, Ordering::Relaxed);
@@ -105,7 +105,7 @@ pub struct RunSummary<'a> {
     pub spared: Exclusions,
     /// Processes of the traced cgroups, or of the pid namespace, that are not traced: how many, by reason.
     pub left_out: BTreeMap<&'static str, u32>,
-    /// Processes that targets had started before the trace, and that are no targets.
+    /// Processes started by targets before the trace that are no targets.
     pub not_followed: Vec<u32>,
     /// Why the command is not launched with the recorder of allocations, if that was meant.
     pub no_heap: Option<String>,
@@ -247,8 +247,8 @@ impl RunSummary<'_> {
         }
     }
 
-    /// Sentences that the reader of the report needs, for kernel counters that stood at `before`
-    /// when it began.
+    /// Sentences that the reader of the report needs;
+    /// `before` are the kernel counters at the start.
     pub fn notices(
         &self,
         tally: &RecorderStats,
@@ -424,8 +424,8 @@ impl RunSummary<'_> {
 /// A budget is met up to this factor: rates change ten times a second.
 const OVER: f64 = 1.1;
 
-/// Who is not traced: how many at the start, by reason.
-/// Processes that were started before the trace are no targets: the user may have meant them.
+/// Who is not traced: how many at the start, by reason. Processes started before
+/// the trace are no targets: the user may have meant to include the processes.
 pub fn not_followed(pids: &[u32]) -> Option<String> {
     /// Numbers that the sentence lists.
     const LISTED: usize = 5;
@@ -505,8 +505,8 @@ fn heap_notices(heap: &heap::Summary) -> Vec<String> {
     notices
 }
 
-/// What must be said of a probed program that ended by a trap: code with a breakpoint in it ran
-/// where the kernel does not know of the breakpoint, or a return came that the kernel had given up.
+/// The notice for a probed program that ended by a trap: code with a breakpoint
+/// ran unknown to the kernel, or a return came that the kernel had given up.
 pub fn ended_by_a_trap(signal: i32) -> Option<String> {
     matches!(signal, libc::SIGTRAP | libc::SIGILL).then(|| {
         format!(
@@ -552,7 +552,7 @@ fn recorder_notices(recorded: &heap::recorder::Recorded) -> Vec<String> {
     notices
 }
 
-/// Where the rates of windows come from, the most frequent first; `None` where none is known.
+/// Sources of the rates of windows, the most frequent first; `None` if no rate is known.
 fn rate_sources(tally: &RecorderStats) -> Option<String> {
     let all: u64 = tally.windows.values().sum();
     let mut sources: Vec<_> = tally.rates.iter().collect();

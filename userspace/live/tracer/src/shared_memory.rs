@@ -1,11 +1,11 @@
-//! Memory mapped by several processes. Traced processes are reported to the capture thread, which
-//! watches a shared word in all of them. For others the report states that their touches are
-//! unseen, and names them.
+//! Memory mapped by several processes. Traced processes are reported to the capture
+//! thread, which watches a shared word in every sharing process. Processes without a
+//! trace are named in the report, with a note that touches by these processes are unseen.
 //!
-//! Not here: where an address lies (`locality_symbols`), and watches (`locality_capture`). Limits:
-//! which processes share an object is read when the object is met, when a traced process comes or
-//! goes, and at its second, fourth … use. Processes that are not traced are looked for [`LOOKS`]
-//! times in all. A second mapping of an object in the same process is not looked for.
+//! Not here: finding an address's mapping (`locality_symbols`), and watches (`locality_capture`).
+//! Limits: an object's sharers are read when the object is met, when a traced process comes or
+//! goes, and at the object's second, fourth … use. Processes without a trace are looked for
+//! [`LOOKS`] times in total. A second mapping of an object in one process is not looked for.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -25,20 +25,20 @@ const LOOKS: u32 = 24;
 const NAMED: usize = 3;
 /// Traced processes whose mappings are compared.
 const TRACED: usize = 64;
-/// Comparisons because a process came or went take at most this part of the time, and have at least
-/// this distance.
+/// Pause after a comparison because a process came or
+/// went, in times of the comparison, and the least pause.
 const COMPARING_SHARE: u32 = 50;
 const COMPARED_EVERY: Duration = Duration::from_millis(20);
 /// Ranges of the table of one object.
 const OVERLAPS: usize = 4096;
 
-/// What several processes map: a file, or memory that the kernel gives a number as it does files.
+/// An object mapped by several processes: a file, or memory numbered by the kernel like a file.
 type Key = ((u32, u32), u64, Arc<str>);
 
 #[derive(Debug, Default)]
 struct Shared {
     uses: u64,
-    /// Other processes that map the object, traced or not.
+    /// Further processes that map the object, traced or not.
     with: BTreeSet<u32>,
     /// Which set of traced processes was compared.
     compared: u64,
@@ -64,12 +64,13 @@ pub struct Sharing {
     unnamed: BTreeSet<u32>,
 }
 
-/// For the report: watched uses whose memory another process may touch unseen, and all.
+/// For the report: watched uses in memory that another
+/// process may touch unseen, and the total of uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedUses {
-    /// Those.
+    /// Watched uses in memory that another process may touch unseen.
     pub uses: u64,
-    /// All.
+    /// Watched uses in total.
     pub of: u64,
     /// Who shares, "process 12 (postgres)"; `NAMED` at most.
     pub with: Vec<String>,
@@ -163,7 +164,7 @@ impl Sharing {
         }
     }
 
-    /// Compares where traced processes map an object, unless nothing has changed since.
+    /// Compares the mappings of an object by traced processes, unless none has changed since.
     fn compare(&mut self, processes: &Processes, key: &Key, pid: u32, anew: bool) {
         let changes = self.changes;
         let is_new = !self.objects.contains_key(key);
@@ -226,7 +227,7 @@ fn key_of(mapping: &Mapping) -> Key {
     (mapping.device, mapping.inode, Arc::clone(&mapping.path))
 }
 
-/// The addresses of `one` whose memory is also in `there`, a mapping of the same object in another process.
+/// The addresses of `one` with memory also in `there`, another process's mapping of the object.
 fn overlap(one: &Mapping, other: u32, there: &Mapping) -> Option<Overlap> {
     let end = |mapping: &Mapping| mapping.offset.saturating_add(mapping.end - mapping.start);
     let (from, to) = (one.offset.max(there.offset), end(one).min(end(there)));
@@ -239,7 +240,7 @@ fn overlap(one: &Mapping, other: u32, there: &Mapping) -> Option<Overlap> {
     })
 }
 
-/// Other processes with a mapping of an object that shows writes by `pid`.
+/// Further processes with a mapping of an object that shows writes by `pid`.
 fn sharers((device, inode, path): &Key, pid: u32) -> Vec<u32> {
     let number = format!(" {:02x}:{:02x} {inode} ", device.0, device.1);
     let has = |other: &u32| {

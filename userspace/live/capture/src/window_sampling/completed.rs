@@ -1,15 +1,15 @@
 //! The instruction that the thread had completed at the stop.
 //!
-//! A processor takes an interrupt between two instructions, once the oldest one under way has
-//! completed. So the CPU time in which a load waits for its line is found one instruction after the
-//! load, where another object may be accessed; `locality-bpf calibrate` measures that distance, the
-//! skid. Rutar and Hollingsworth ("Software Analysis Techniques to Approximate Data Centric Direct
-//! Measurements", 2011, section 3.3.3, equations 6 to 8) spread a sample over the lines that lie
-//! before it in the source. Here a loop comes by the place of the stop again, and the window shows
-//! which instruction is executed right before.
+//! A processor takes an interrupt between two instructions, once the oldest one under way
+//! has completed. The CPU time in which a load waits for a line is found one instruction
+//! after the load, where another object may be accessed; `locality-bpf calibrate` measures
+//! the distance, the skid. Rutar and Hollingsworth ("Software Analysis Techniques to
+//! Approximate Data Centric Direct Measurements", 2011, section 3.3.3, equations 6 to 8)
+//! spread a sample over the preceding source lines. Here a loop comes by the place of the
+//! stop again, and the window shows the instruction executed right before.
 //!
-//! Sources of error: the first round shown may take another way than the one before the stop. A
-//! full store buffer delays instructions that follow the store later than by one.
+//! Sources of error: the first round shown may take another way than the round before the
+//! stop. A full store buffer delays instructions later than the next after the store.
 
 use locality_stream::{Class, Event, Instruction, Kind};
 
@@ -74,8 +74,8 @@ impl<'a> Block<'a> {
         self.events.iter().filter(|event| event.kind.is_access())
     }
 
-    /// Position among the block's accesses of the one by the instruction at this place. Calls and
-    /// returns wait for no data.
+    /// Position, among the block's accesses, of the access by the
+    /// instruction at `place`. Calls and returns wait for no data.
     fn access(&self, place: usize) -> Option<usize> {
         let first = self.view.code.blocks.get(self.index() as usize)?.first;
         let index = first.checked_add(u32::try_from(place).ok()?)?;
