@@ -38,7 +38,7 @@ use crate::run_segments::{MOST, RunPart, Stretches, distances};
 use basis::Basis;
 use edges::Edges;
 
-/// Bootstrap draws; few in tests, compiled without optimisation.
+/// Bootstrap draws of a report; tests may use fewer, because debug builds are slow.
 pub const REPLICATES: usize = 80;
 /// Stretches in a bootstrap draw: fewer, to be quick. The
 /// spread between draws hardly depends on the number.
