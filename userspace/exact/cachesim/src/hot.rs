@@ -33,7 +33,7 @@ struct Hot {
     unit_bits: u32,
     /// False if the short way is impossible.
     ready: bool,
-    /// As the first three, of blocks and the instruction cache; if `fetch` is true.
+    /// As the first three, of blocks and the instruction cache; valid if `fetch` is true.
     blocks_latest: *const u64,
     blocks_len: u32,
     blocks: *mut Entry<u64>,

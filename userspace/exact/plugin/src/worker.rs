@@ -1,5 +1,5 @@
 //! Analyses beside the program: each of the program's threads has a worker thread
-//! for the filled buffers: recording and counting overlap on free processors.
+//! for the filled buffers, hence recording and counting overlap on free processors.
 //!
 //! Buffers are handed over in order, one at a time, and the engine belongs to whoever has a buffer
 //! to work off: to the worker as long as buffers are filled, otherwise to the program's thread. The
@@ -38,9 +38,9 @@ const WAKE_AT: u64 = 2;
 /// A worker in the view of the worker's thread and of the program's.
 pub struct Worker {
     queue: Mutex<Queue>,
-    /// Signals work.
+    /// Wakes the worker after a buffer is filled.
     work: Condvar,
-    /// Signals room.
+    /// Wakes the program's thread after a buffer is free.
     room: Condvar,
 }
 

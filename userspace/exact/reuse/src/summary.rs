@@ -76,8 +76,8 @@ pub struct GrainSummary {
     pub cold: u64,
     /// Time distances in [`crate::FINE_BINS`] fine bins.
     pub time: Vec<u64>,
-    /// Sums of the time distances in each bin, modulo 2^64:
-    /// the mean place within a bin. Empty unless requested.
+    /// Sums of the time distances in each bin, modulo 2^64: the
+    /// basis of the mean place within a bin. Empty unless requested.
     pub time_sums: Vec<u64>,
     /// Stack distances in fine bins.
     pub stack: Vec<u64>,

@@ -125,7 +125,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         let folder = &folder;
         let collector = scope.spawn(move || collect(folder, Names::new(!compatible), &told));
         let ended = running.wait();
-        // The collector ends with the command, or alone on an error.
+        // The collector ends with the command, or without a request after an error.
         let _ = tell.send(());
         (ended, collector.join())
     });

@@ -63,7 +63,7 @@ fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     (changes, after)
 }
 
-/// The heaviest access walking across lines, if across accesses are a good part of the costs.
+/// The heaviest access walking across lines, if walks across lines are a good part of the costs.
 fn across<'a>(view: &View<'_>, of: &'a Loop) -> Option<&'a Access> {
     let walks = || of.accesses.iter().filter(|access| is_across(access));
     let part: f64 = walks().map(|access| cost(view, access)).sum();
@@ -304,7 +304,7 @@ fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
 /// Padding: the lines of a run come again in the next run, and a
 /// cache has room for the lines, but not in the few sets used.
 pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
-    /// The loop takes 1.2 times the core and of the new lines in windows.
+    /// The loop takes 1.2 times the core and the new lines in windows.
     const WORTH: f64 = 1.2;
     let of = view.loops.get(number)?;
     let trips = of.trips.0?;

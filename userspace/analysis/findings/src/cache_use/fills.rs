@@ -8,8 +8,8 @@
 //! cache's size, redrawn for each draw and constant over the run ([`MODEL`]).
 //!
 //! Sources of error: for speed, draws have the fill times of few stretches, and each stretch
-//! changes like the chosen stretch around the middle. Errors of rates affect fill times and
-//! the compared distances alike, hence are left out; counted distances break the rule.
+//! changes like the chosen stretch around the changed stretch's middle. Errors of rates affect fill
+//! times and the compared distances alike, hence are left out; counted distances break the rule.
 
 use locality_estimate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
 use locality_estimate::reuse::Case;
@@ -28,7 +28,7 @@ pub(super) struct Fills<'a> {
     study: Study<'a>,
     estimator: Estimator,
     caches: Vec<Cache>,
-    /// The few's index for each stretch.
+    /// Index among the few stretches, for each stretch.
     within: Vec<usize>,
 }
 

@@ -191,7 +191,7 @@ impl Fates {
     }
 }
 
-/// Mean of 1/n for a number of bursts n each the last with a chance p: p/(1 − p) · ln(1/p).
+/// Mean of 1/n for a number of bursts n, each the last with a chance p: p/(1 − p) · ln(1/p).
 pub(super) fn mean_reciprocal(last: f64) -> f64 {
     let p = last.clamp(1e-9, 1.0);
     if p > 1.0 - 1e-9 { 1.0 } else { p / (1.0 - p) * -p.ln() }

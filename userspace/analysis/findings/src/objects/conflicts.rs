@@ -7,7 +7,7 @@
 //! *fetch* is a use predicted to miss at the smallest level: the use brings a line in. *Between*
 //! are the uses sampled in one process from the use to the reuse trapped by a watch, or, if no
 //! reuse was trapped or fewer than [`NEAREST`] uses lie in between, the [`NEAREST`] uses nearest
-//! in time. Victim and cause may be one object: a stream larger than the cache does.
+//! in time. Victim and cause may be one object, like a stream larger than the cache.
 //!
 //! Sources of error: the mix in between is a sample's, and the neighbourhood's for near reuses.
 //! Surviving lines of A do not enter. A fetch of a line displaced just before counts in full.
