@@ -32,9 +32,9 @@ const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
 /// CPU time after a sample with the sample's own rate: the span of the sample's readings.
 const LOCAL_NS: f64 = 1.5e6;
-/// CPU time after a sample with the rate of the timing model alone. The earliest first reading
-/// comes 0.4 ms after the sample (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`).
-/// If the thread has changed work by then, only the model is left.
+/// CPU time after a sample with the rate of the timing model alone: the earliest first reading comes
+/// then (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`). If the thread has changed work
+/// by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate without an interval, or of a borrowed rate: log standard deviation.
 const UNSURE: f64 = 0.2;

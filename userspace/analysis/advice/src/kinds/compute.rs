@@ -15,7 +15,7 @@ const LANES: f64 = 2.0;
 /// Greatest stride in elements that vector instructions can pick out.
 const INTERLEAVED: i64 = 4;
 
-/// A loop up to 1.25 times the core does not wait for memory.
+/// Multiple of the core cycles up to which a loop does not wait for memory.
 const COMPUTES: f64 = 1.25;
 /// Least saving of the removed limit.
 const SAVES: f64 = 1.1;

@@ -8,7 +8,7 @@ use crate::{
     gain::{CHAINS, Fix, Pattern},
 };
 
-/// Stalls removable by prefetching: the loop takes 1.3 times the overlapped lines.
+/// Stalls removable by prefetching: least multiple of the overlapped lines that the loop takes.
 const WORTH: f64 = 1.3;
 
 /// Addresses from an index array: the next addresses are known, and prefetches can run ahead.
@@ -59,7 +59,7 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     /// Least size of the object, and new pages of an execution.
     const LARGE: f64 = (32 << 20) as f64;
     const PAGES: f64 = 0.5;
-    /// The loop takes 1.15 times the core cycles and line costs.
+    /// Least multiple of core cycles and line costs that the loop takes.
     const BEYOND: f64 = 1.15;
     /// Remaining part of the waiting beyond the lines: huge pages have walks too, if few.
     const REMAINS: f64 = 0.2;

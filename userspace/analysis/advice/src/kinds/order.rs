@@ -304,7 +304,7 @@ fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
 /// Padding: the lines of a run come again in the next run, and a
 /// cache has room for the lines, but not in the few sets used.
 pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
-    /// The loop takes 1.2 times the core and the new lines in windows.
+    /// Least multiple of the core and the new lines in windows that the loop takes.
     const WORTH: f64 = 1.2;
     let of = view.loops.get(number)?;
     let trips = of.trips.0?;

@@ -16,7 +16,7 @@ use crate::{Candidate, Kind, View, gain::Fix};
 const FEWEST: u32 = 2;
 /// Executions of an access in a window to count as coming back to a word.
 const OFTEN: u64 = 8;
-/// Stalls explicable by sharing: the loop takes 1.1 times the core cycles and line costs.
+/// Stalls explicable by sharing: least multiple of core cycles and line costs that the loop takes.
 const WORTH: f64 = 1.1;
 
 /// A thread's accesses to a line.
