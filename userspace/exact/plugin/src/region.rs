@@ -513,7 +513,8 @@ fn map(file: i32, bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping of an open file.
     let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, READ_WRITE, flags, file, 0) };
     let base = mapping(mapped)?;
-    // A core dump of the program is about the program. SAFETY: the mapping just made.
+    // A core dump of the program is about the program.
+    // SAFETY: the mapping just made.
     unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTDUMP) };
     Ok(base)
 }

@@ -179,7 +179,8 @@ impl Started {
             return Ok(status);
         }
         // Waits without collecting the child: after collection, a passed-on signal might reach
-        // another process with the child's number. SAFETY: all bytes of the structure may be zero.
+        // another process with the child's number.
+        // SAFETY: all bytes of the structure may be zero.
         let mut about = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
         loop {
             let how = libc::WEXITED | libc::WNOWAIT;
