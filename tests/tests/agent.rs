@@ -195,8 +195,8 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
             let mut of = named(&samples, name).filter(|sample| sample[1]["cache_bytes"] == "32768");
             of.next().unwrap()[2].as_f64().unwrap()
         };
-        // One access in nine walks by columns and always misses; the rest miss once a line of
-        // eight.
+        // One access in nine walks by columns and always
+        // misses; the rest miss once a line of eight.
         let (low, ratio, high) =
             (at("locality_miss_ratio_low"), at("locality_miss_ratio"), at("locality_miss_ratio_high"));
         assert!(low <= ratio && ratio <= high && (ratio - 2.0 / 9.0).abs() < 0.1, "{low} {ratio} {high}");

@@ -1,5 +1,5 @@
-//! Invalid targets, input and output: one clear sentence with the remedy, the exit status of the
-//! contract, and no loss of data.
+//! Invalid targets, input and output: one clear sentence with the
+//! remedy, the exit status of the contract, and no loss of data.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::BufRead as _;

@@ -61,8 +61,8 @@ fn a_launched_command_owns_stdout_and_the_exit_status() {
     assert_eq!(profile.ledger.imbalance(), None);
     assert_eq!(profile.threads.len(), 1, "{:?}", profile.threads);
     assert!(profile.threads[0].ended_ns.is_some());
-    // The trace covers the first instructions, not only later work; at 1 % a sample comes each 30
-    // ms or so.
+    // The trace covers the first instructions, not only
+    // later work; at 1 % a sample comes each 30 ms or so.
     let first_ns = profile.samples.first().map(|sample| sample.time_ns);
     assert!(first_ns.is_some_and(|first_ns| first_ns < 1_000_000_000), "{first_ns:?}");
 }
@@ -198,8 +198,8 @@ fn without_stops_the_report_says_what_that_costs() {
     assert!(notices.contains("--no-stop") && notices.contains("without stops"), "{notices}");
     assert!(live.profile.samples.iter().all(|sample| !sample.held));
     assert!(live.profile.watches.iter().all(|watch| !watch.use_confirmed));
-    // Without a stop, the word about to be touched is next seen in the next loop: each reuse found
-    // is one loop late.
+    // Without a stop, the word about to be touched is next seen
+    // in the next loop: each reuse found is one loop late.
     let reused = live.profile.watches.iter().filter(|watch| matches!(watch.outcome, Outcome::Reused { .. }));
     assert!(reused.clone().count() >= 20, "{:#}", live.report["ledger"]);
     assert!(reused.clone().all(|watch| watch.use_touch.is_some()));

@@ -120,8 +120,8 @@ fn the_dynamic_linker_is_one_row() {
     assert_eq!(report["cache_use"]["balanced"], true);
 }
 
-/// A stripped program's functions are named by their start addresses, also functions reached by
-/// jumps. Callgrind knows calls only.
+/// A stripped program's functions are named by their start addresses,
+/// also functions reached by jumps. Callgrind knows calls only.
 #[test]
 fn functions_without_symbols_are_told_by_where_they_start() {
     requires!(command("qemu-x86_64"));
@@ -192,8 +192,8 @@ fn what_is_lost_is_told_of_the_array_that_was_loaded() {
     }
 }
 
-/// Every line of the arrays is loaded once, by program or prefetcher: prefetchers save misses, not
-/// lines.
+/// Every line of the arrays is loaded once, by program
+/// or prefetcher: prefetchers save misses, not lines.
 #[test]
 fn prefetched_lines_are_loaded_and_not_missed() {
     requires!(command("qemu-x86_64"));
@@ -346,8 +346,8 @@ fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     row.is_some()
 }
 
-/// Killed at work: counts up to the kill stay, and the part between an instruction and its callers
-/// goes to the unknown caller.
+/// Killed at work: counts up to the kill stay, and the part between
+/// an instruction and its callers goes to the unknown caller.
 #[test]
 fn a_killed_program_leaves_sums_that_balance() {
     requires!(command("qemu-x86_64"));
@@ -516,9 +516,9 @@ fn both(program: &Path, arguments: &[&str], kilobytes: u32, folder: &Path) -> (C
 fn callgrind_counts_the_same() {
     requires!(command("qemu-x86_64"), command("valgrind"));
     let folder = tempfile::tempdir().expect("a folder");
-    // The array of `exact_kernel` is as large as a first level of 32 KiB: the environment's size
-    // decides which lines the stack evicts in each pass (586 to 609 misses by Callgrind alone). In
-    // half of 32 KiB, all accesses miss.
+    // The array of `exact_kernel` is as large as a first level of 32 KiB: the
+    // environment's size decides which lines the stack evicts in each pass (586
+    // to 609 misses by Callgrind alone). In half of 32 KiB, all accesses miss.
     for (program, arguments, kilobytes) in [
         ("transposition", &["0", "1"][..], 32),
         ("exact_kernel", &["20", "20", "20"], 16),

@@ -1,5 +1,5 @@
-//! The exact engine under threads, fork, exec, signals and death; the program notices no
-//! difference.
+//! The exact engine under threads, fork, exec, signals
+//! and death; the program notices no difference.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::{Read as _, Write as _};
@@ -135,8 +135,8 @@ fn death_by_a_signal_leaves_the_counts() {
     }
 }
 
-/// As alone: the program's stderr has no line of QEMU's, and a search for the process finds the
-/// program's name.
+/// As alone: the program's stderr has no line of QEMU's,
+/// and a search for the process finds the program's name.
 #[test]
 fn a_signal_that_ends_the_command_is_told_by_us_alone() {
     requires!(command("qemu-x86_64"));

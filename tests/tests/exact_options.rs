@@ -136,8 +136,8 @@ fn the_optimum_beats_lru() {
             cache.push(trace[time]);
         }
     }
-    // Lines of the last round, never touched again, may be evicted sooner: an early eviction can
-    // only save misses.
+    // Lines of the last round, never touched again, may be
+    // evicted sooner: an early eviction can only save misses.
     assert!(at(optimal, 32 * 64) <= misses + 1);
     assert!(at(optimal, 32 * 64) + LINES >= misses, "{} {misses}", at(optimal, 32 * 64));
 }

@@ -1,5 +1,5 @@
-//! Runs impossible for the exact engine are refused in one sentence, with the exit status of a
-//! shell.
+//! Runs impossible for the exact engine are refused
+//! in one sentence, with the exit status of a shell.
 
 use locality_tests::{Tracer, build, requires};
 

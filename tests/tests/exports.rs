@@ -1,5 +1,5 @@
-//! Exports of a real trace, each opened by the intended program; a comparison of two real traces of
-//! a program in two layouts.
+//! Exports of a real trace, each opened by the intended program;
+//! a comparison of two real traces of a program in two layouts.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

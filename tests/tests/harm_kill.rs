@@ -143,8 +143,8 @@ fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
             seen.samples += read.samples.len();
             // Absent after a kill; present if the tracer went on and ended regularly.
             assert_eq!(read.known_ledger().and_then(Ledger::imbalance), None, "{:?}", read.ledger);
-            // All messages from before the last write of the header stand before the header in the
-            // file.
+            // All messages from before the last write of the
+            // header stand before the header in the file.
             let last_ns = read.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
             let until_ns = read.run.started_mono_ns + last_ns.max(read.run.wall_ns);
             let lacks_ns = killed_ns.saturating_sub(until_ns);
@@ -215,8 +215,8 @@ fn a_paused_tracer_lets_the_program_go_and_takes_it_up_again() {
         examine(profile, false, paused_ns, seen);
         true
     });
-    // Before attaching, the tracer may be stopped anywhere; afterwards a paused tracer stops no
-    // thread.
+    // Before attaching, the tracer may be stopped anywhere;
+    // afterwards a paused tracer stops no thread.
     assert!(ended_by_guard * 4 <= seen.attacks, "{ended_by_guard} of {seen:?}");
 }
 

@@ -1,6 +1,6 @@
-//! The tool beside its own processes: the tool traces neither these nor the processes that started
-//! the tool, notices the loss of the watchdog, and delays of the tool do not delay the traced
-//! program.
+//! The tool beside its own processes: the tool traces neither these
+//! nor the processes that started the tool, notices the loss of the
+//! watchdog, and delays of the tool do not delay the traced program.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
@@ -112,8 +112,8 @@ fn gap_ms(finished: &Finished) -> f64 {
     finished.stderr.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Traces a program beside an untraced one while `hold_up` delays the tracer; returns the tracer's
-/// results.
+/// Traces a program beside an untraced one while `hold_up`
+/// delays the tracer; returns the tracer's results.
 fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&mut Target)) -> Finished {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();

@@ -100,8 +100,8 @@ fn signals_of_the_kernel_reach_handlers_that_were_installed_late() {
     let _alone = alone();
     let (finished, report) = traced_to_the_end("own_signals", &["4"], Duration::ZERO);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
-    // In the program's first half SIGURG was free, so a second SIGURG could be mistaken for the
-    // tool's.
+    // In the program's first half SIGURG was free, so a
+    // second SIGURG could be mistaken for the tool's.
     assert!(stops(&report) > 5, "{:#}", report["ledger"]);
     assert_balanced(&report);
 }
@@ -121,13 +121,13 @@ fn a_program_of_many_signals_gets_all_and_is_let_go() {
 fn traps_of_the_program_arrive_and_one_without_cause_does_not() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Some virtual machines lose the cause of a watchpoint's trap, and the remaining trap would
-    // kill the program.
+    // Some virtual machines lose the cause of a watchpoint's
+    // trap, and the remaining trap would kill the program.
     let strays = |finished: &Finished| finished.stdout.iter().any(|line| line.ends_with("strays 1"));
     let untraced = Target::start("own_traps", &["1"]).finish(LIMIT);
     assert!(untraced.status.success() && strays(&untraced), "{untraced:?}");
-    // A budget for the cost of the program's signals too, or a slow machine would let the program
-    // go.
+    // A budget for the cost of the program's signals
+    // too, or a slow machine would let the program go.
     let profile = Profile::new("own_traps");
     let target = Target::start("own_traps", &["3"]);
     let tracer = Tracer::attach(target.pid(), "20").args(["-q", "--overhead", "10", "-o", &profile.file()]);
@@ -220,8 +220,8 @@ fn job_control_works_on_a_traced_program() {
     command.arg("6").process_group(0);
     let target = Target::start_command(command);
     let profile = Profile::new("job");
-    // At 1 %, the program's signals may cost too much on a machine with slow stops, and the tool
-    // rightly lets go.
+    // At 1 %, the program's signals may cost too much on a
+    // machine with slow stops, and the tool rightly lets go.
     let tracer =
         Tracer::attach(target.pid(), "20").args(["--overhead", "5", "-q", "-o", &profile.file()]).start();
     std::thread::sleep(Duration::from_millis(1000));
@@ -314,16 +314,16 @@ fn a_debugger_works_inside_a_trace() {
     assert!(traced.stdout.contains("exited with code 07"), "{} {}", traced.stdout, traced.stderr);
     let notices = profile.report()["notices"].to_string();
     assert!(notices.contains("already traced by process"), "{notices}");
-    // strace counts by system call, and has no name for the call by which a probed function
-    // returns.
+    // strace counts by system call, and has no name
+    // for the call by which a probed function returns.
     for _ in 0..5 {
         let traced = profile.launch(&["strace", "-f", "-c", "-o", "/dev/null", program, "1"]);
         assert_eq!(traced.status.code(), Some(7), "{} {}", traced.stdout, traced.stderr);
     }
 }
 
-/// Some processors copy byte by byte while a word is watched; a program with many copies loses much
-/// time.
+/// Some processors copy byte by byte while a word is
+/// watched; a program with many copies loses much time.
 #[test]
 fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
     requires!(root, btf, watchpoints(4));

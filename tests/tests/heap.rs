@@ -2,8 +2,8 @@
 //! the printed moment, with the allocating function, and is not found after the free; the budget
 //! holds; a killed tracer leaves clean text.
 //!
-//! Assertions count and never time. The programs print moments of `CLOCK_MONOTONIC`, at which the
-//! blocks are looked up later.
+//! Assertions count and never time. The programs print moments of
+//! `CLOCK_MONOTONIC`, at which the blocks are looked up later.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::cell::RefCell;
@@ -384,14 +384,14 @@ fn a_program_that_only_allocates_is_watched_within_the_share() {
         finished.stdout.iter().find_map(|line| line.strip_prefix("calls ")?.parse().ok()).unwrap();
     let summary = follower.finish().heap.summary();
     eprintln!("{calls} calls, {summary:?}");
-    // Counted probes times their price; beyond the share, the credit of the start and one or two
-    // bursts over the limit.
+    // Counted probes times their price; beyond the share, the
+    // credit of the start and one or two bursts over the limit.
     let allowed_ns = share * cpu_ns + 5e6 + 10e6;
     assert!((summary.cost_ns as f64) < allowed_ns, "{summary:?}");
     assert!(summary.pauses >= 1 && summary.watched < 0.5, "{summary:?}");
     assert!(summary.seen > 0 && summary.seen < calls / 10, "{calls} {summary:?}");
-    // The extrapolation uses CPU time spent mostly in probes; on a busy machine the number is far
-    // too low.
+    // The extrapolation uses CPU time spent mostly in
+    // probes; on a busy machine the number is far too low.
     assert!(
         (summary.seen + summary.small..calls.saturating_mul(50)).contains(&summary.made),
         "{calls} {summary:?}"

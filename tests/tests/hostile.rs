@@ -172,8 +172,8 @@ fn a_perf_map_that_may_be_anyones_is_not_believed() {
     }
 }
 
-/// Lets every compressed section of an ELF file claim `claimed` bytes (Elf64_Ehdr, Elf64_Shdr and
-/// Elf64_Chdr of elf(5)).
+/// Lets every compressed section of an ELF file claim `claimed`
+/// bytes (Elf64_Ehdr, Elf64_Shdr and Elf64_Chdr of elf(5)).
 fn claim(file: &Path, claimed: u64) -> usize {
     let mut bytes = std::fs::read(file).unwrap();
     let at = |bytes: &[u8], at: usize, len: usize| {

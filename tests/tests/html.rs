@@ -1,6 +1,6 @@
-//! HTML reports in a real browser: of traces, of an exact run, of reports impossible for a trace.
-//! The browser checks are `userspace/html/ui/test/run.mjs`; here are the reports, their readers,
-//! and the user who opens them.
+//! HTML reports in a real browser: of traces, of an exact run, of reports
+//! impossible for a trace. The browser checks are `userspace/html/ui/test/run.mjs`;
+//! here are the reports, their readers, and the user who opens them.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::{

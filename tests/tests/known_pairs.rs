@@ -1,14 +1,14 @@
-//! Traces programs with a known answer, live: the heaviest pair of the report is the known pair,
-//! with both lines, and each use was confirmed by the trap of the very instruction predicted at the
-//! stop.
+//! Traces programs with a known answer, live: the heaviest pair of the
+//! report is the known pair, with both lines, and each use was
+//! confirmed by the trap of the very instruction predicted at the stop.
 
 use std::os::unix::process::ExitStatusExt as _;
 
 use locality_tests::live::{Live, beside};
 use locality_tests::{Target, known, markers, requires};
 
-/// Enough budget for some thirty samples a second with windows: six seconds tell pairs of 25 % and
-/// 10 % apart.
+/// Enough budget for some thirty samples a second with
+/// windows: six seconds tell pairs of 25 % and 10 % apart.
 const BUDGET: [&str; 2] = ["--overhead", "3"];
 
 /// Seconds of a trace, and of the second trace if the first was too short.

@@ -1,5 +1,5 @@
-//! A launched command starts as it would alone, live and under `exact`, for every state arranged by
-//! the parent.
+//! A launched command starts as it would alone, live and
+//! under `exact`, for every state arranged by the parent.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::{
@@ -10,8 +10,8 @@ use std::{
 
 use locality_tests::{build, requires};
 
-/// A parent: arranges the state named by the first argument, then becomes the rest of the
-/// arguments.
+/// A parent: arranges the state named by the first
+/// argument, then becomes the rest of the arguments.
 const PARENT: &str = r#"
 import ctypes, os, resource, signal, sys
 prctl = ctypes.CDLL(None).prctl

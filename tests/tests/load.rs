@@ -12,8 +12,8 @@ use perf_event_open_sys::bindings::{HW_BREAKPOINT_R, HW_BREAKPOINT_RW, HW_BREAKP
 
 use locality_tests::requires::open_watchpoint;
 
-/// The committed budget: a program and the most instructions that the verifier may process, a line
-/// each.
+/// The committed budget: a program and the most
+/// instructions that the verifier may process, a line each.
 const BUDGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/complexity.budget");
 
 /// A larger excess over the measured value is no budget any more.

@@ -1,6 +1,6 @@
-//! The tracer in a nested pid namespace, as in a sidecar container: ids are the namespace's,
-//! processes outside are never measured, and the capabilities are the least that a container can
-//! give.
+//! The tracer in a nested pid namespace, as in a sidecar container:
+//! ids are the namespace's, processes outside are never measured,
+//! and the capabilities are the least that a container can give.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeSet;

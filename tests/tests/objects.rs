@@ -6,9 +6,9 @@
 //! allowed for what lies between the loops (a clock read every few hundred thousand accesses, the
 //! phase that a timer prefers). No figure of time is asserted.
 //!
-//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes
-//! 1,000 samples of each program and prints the table of docs/journal/2026-11.md: the errors of the
-//! shares, in percentage points.
+//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects
+//! -- --nocapture` takes 1,000 samples of each program and prints the table of
+//! docs/journal/2026-11.md: the errors of the shares, in percentage points.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -197,8 +197,8 @@ fn arrays_of_a_frame() {
     assert_eq!((ring["kind"].as_str(), ring["function"].as_str()), (Some("stack"), Some("stack")));
 }
 
-/// Without records of allocations, blocks bear the name of the pointer to the block's base, marked
-/// as inferred.
+/// Without records of allocations, blocks bear the name of
+/// the pointer to the block's base, marked as inferred.
 #[test]
 fn heap_arrays_by_the_pointers_that_hold_them() {
     requires!(root, btf, watchpoints(4));
@@ -247,8 +247,8 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     Live { report, profile, stderr: traced.stderr }
 }
 
-/// Blocks smaller than the default least size, with `--heap-min`; and the report about them without
-/// the option.
+/// Blocks smaller than the default least size, with
+/// `--heap-min`; and the report about them without the option.
 #[test]
 fn small_blocks_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
@@ -312,7 +312,7 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
     // The sweeping frame's variable, or the place of the allocation.
     let by_place = |(name, inferred): &(String, bool)| name.starts_with("malloc at objects.c:") && !inferred;
     assert!(short == ("block".to_owned(), true) || by_place(&short), "{short:?}");
-    // The pointer is set most of the time, but not for sure at a look.
+    // The pointer is set most of the time, but not surely at every look.
     assert!(long == ("kept".to_owned(), true) || long.0.starts_with("malloc at objects.c:"), "{long:?}");
 }
 
@@ -333,8 +333,8 @@ fn heap_arrays_of_a_child() {
     }
 }
 
-/// Not every mapping is a block: a file is a file, a stack a stack, and the store of small blocks
-/// no block.
+/// Not every mapping is a block: a file is a file, a
+/// stack a stack, and the store of small blocks no block.
 #[test]
 fn files_stacks_and_stores_are_no_blocks() {
     requires!(root, btf, watchpoints(4));
@@ -453,8 +453,8 @@ fn a_hash_table() {
     assert_near("entries", heap, 0.75, n, &live.report);
 }
 
-/// No record and no pointer leads to the blocks, which were allocated before: accesses reveal the
-/// types.
+/// No record and no pointer leads to the blocks, which
+/// were allocated before: accesses reveal the types.
 #[test]
 fn blocks_by_the_type_that_accesses_reveal() {
     requires!(root, btf, watchpoints(4));
@@ -593,16 +593,16 @@ fn go_package_variables() {
     let (table, counts) = (row(&live.report, "main.table"), row(&live.report, "main.counts"));
     assert_eq!((&table["kind"], &counts["kind"]), (&json!("static"), &json!("static")));
     assert!(number(&table["access_share"]) > number(&counts["access_share"]), "{:#}", names(&live.report));
-    // Go handles the signals of stops, so windows are absent: time passes at waits, and loads wait
-    // (.34) while stores hardly do.
+    // Go handles the signals of stops, so windows are absent: time
+    // passes at waits, and loads wait (.34) while stores hardly do.
     assert!(number(&counts["access_share"]) > 0.1, "{:#}", names(&live.report));
     let fields: Vec<&str> =
         table["fields"].as_array().unwrap().iter().filter_map(|field| field["path"].as_str()).collect();
     assert!(fields.contains(&"[].X") && fields.contains(&"[].Mass"), "{fields:?}");
 }
 
-/// The page of objects from the profile, both methods side by side. The tables differ in size, so
-/// the order is the same in every run.
+/// The page of objects from the profile, both methods side by side.
+/// The tables differ in size, so the order is the same in every run.
 #[test]
 fn both_methods_on_one_profile() {
     requires!(root, btf, watchpoints(4));

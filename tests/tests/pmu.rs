@@ -1,6 +1,6 @@
-//! The kernel side of touches in our own thread, and tests of a PMU, on machines with and without
-//! one: counting a thread's accesses through the kernel, and the refusal of a missing source of
-//! samples.
+//! The kernel side of touches in our own thread, and tests of a PMU,
+//! on machines with and without one: counting a thread's accesses
+//! through the kernel, and the refusal of a missing source of samples.
 //!
 //! The first needs no PMU: software events of the thread, page faults, replace the counters of
 //! loads and stores, and take the same way, a group of the thread in the map that the eBPF program
@@ -43,8 +43,8 @@ const PAGE: usize = 4096;
 
 /// Takes `pages` pages from the kernel, each of which faults once.
 fn fault(pages: usize) {
-    // SAFETY: a new mapping of our own, written inside the mapping's length and given back. Small
-    // pages, so each faults.
+    // SAFETY: a new mapping of our own, written inside the
+    // mapping's length and given back. Small pages, so each faults.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let start =

@@ -1,5 +1,5 @@
-//! A profile gives an answer or a refusal: for every value of one cell, no command panics, and no
-//! text or JSON has an impossible number.
+//! A profile gives an answer or a refusal: for every value of one cell,
+//! no command panics, and no text or JSON has an impossible number.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ fn columns(profile: &Path) -> Vec<(String, String)> {
     rows.map(Result::unwrap).collect()
 }
 
-/// Sets a cell in a row of the middle, or in all rows; false where the schema refuses the value or
-/// the table has no row.
+/// Sets a cell in a row of the middle, or in all rows; false
+/// where the schema refuses the value or the table has no row.
 fn set(from: &Path, to: &Path, table: &str, column: &str, value: &str, all: bool) -> bool {
     std::fs::copy(from, to).unwrap();
     let database = Connection::open(to).unwrap();
@@ -105,8 +105,8 @@ fn shorten(profile: &Path) {
     }
 }
 
-/// A short trace of a program with windows, watches, structures and allocations, so each table has
-/// rows.
+/// A short trace of a program with windows, watches,
+/// structures and allocations, so each table has rows.
 fn traced(folder: &Path) -> PathBuf {
     let profile = folder.join("whole.locality");
     let program = build("objects");

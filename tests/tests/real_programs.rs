@@ -1,9 +1,9 @@
-//! Traces popular programs, as distributions build them: optimised, stripped, without frame
-//! pointers.
+//! Traces popular programs, as distributions build
+//! them: optimised, stripped, without frame pointers.
 //!
-//! Requirements: a report with reuses, stacks that reach `main`, names wherever a symbol table of
-//! any kind has them, and the output of an untraced run. The bounds are measurements on this
-//! machine (in comments) with a margin.
+//! Requirements: a report with reuses, stacks that reach `main`, names wherever
+//! a symbol table of any kind has them, and the output of an untraced run. The
+//! bounds are measurements on this machine (in comments) with a margin.
 
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -89,8 +89,8 @@ print('done')";
     let live = Live::trace(target.pid(), "15", &["--overhead", "25"]);
     println!("{}", figures(&live));
     assert!(live.profile.samples.len() > 300, "{} samples", live.profile.samples.len());
-    // Measured: 15.0 s; the watchdog ended the trace earlier when learning had a lock needed by
-    // stops.
+    // Measured: 15.0 s; the watchdog ended the trace
+    // earlier when learning had a lock needed by stops.
     assert!(live.profile.run.wall_ns > 14_000_000_000, "ended after {} ns", live.profile.run.wall_ns);
     let finished = target.finish(LIMIT);
     assert!(finished.status.success() && finished.stdout == ["done"], "{finished:?}");

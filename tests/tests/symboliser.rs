@@ -1,5 +1,5 @@
-//! The symboliser process of a trace and of an exact run: the end or stop of the process costs
-//! names only.
+//! The symboliser process of a trace and of an exact
+//! run: the end or stop of the process costs names only.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::process::Command;

@@ -67,8 +67,8 @@ impl Started {
         assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
     }
 
-    /// Waits until the tracer is in a system call accepted by `until`, as a call that waits for a
-    /// process.
+    /// Waits until the tracer is in a system call accepted
+    /// by `until`, as a call that waits for a process.
     fn wait_until_it_waits(&mut self, until: impl Fn(&str) -> bool) {
         let begun = Instant::now();
         let file = format!("/proc/{}/syscall", self.pid());
@@ -309,8 +309,8 @@ fn limits_are_named_and_so_is_the_signal_that_ends_a_command() {
     assert!(traced.stderr.contains("the command was ended by SIGSEGV"), "{}", traced.stderr);
 }
 
-/// Whether a command line prints escape sequences of colours, with `variables`; on a terminal if
-/// `script` runs the line.
+/// Whether a command line prints escape sequences of colours,
+/// with `variables`; on a terminal if `script` runs the line.
 fn is_coloured(arguments: &str, variables: &[(&str, &str)], on_terminal: bool) -> bool {
     let line = format!("{} {arguments}", locality_tests::tracer::binary().display());
     let mut command = match on_terminal {

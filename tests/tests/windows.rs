@@ -35,8 +35,8 @@ fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     live.profile
 }
 
-/// At least one window of a traced `shifting_ground` ends for a reason in `expected`, with the
-/// output of an untraced run.
+/// At least one window of a traced `shifting_ground` ends for
+/// a reason in `expected`, with the output of an untraced run.
 fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
@@ -44,8 +44,8 @@ fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     assert!(ended(&profile, expected) > 0, "{:?}, {:?}", reasons(&profile), profile.ledger.stops);
 }
 
-/// Sample periods add up to the CPU time, though the sampling clock changes the period all the
-/// time.
+/// Sample periods add up to the CPU time, though the
+/// sampling clock changes the period all the time.
 #[test]
 fn samples_stand_for_all_of_the_time() {
     requires!(root, btf, watchpoints(4));
@@ -281,8 +281,8 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
 fn a_trace_ends_at_the_asked_precision() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Not a program with all reuses at one distance: at the edge of a bin, the error of the rate
-    // would move all reuses across.
+    // Not a program with all reuses at one distance: at the edge of
+    // a bin, the error of the rate would move all reuses across.
     let target = Target::start("column_walk", &["90"]);
     let live = Live::trace(target.pid(), "50", &["--overhead", "5", "--until-ci", "25%"]);
     assert_eq!(live.profile.run.ended_by, "the asked precision");
@@ -322,8 +322,8 @@ fn each_estimator_reports_from_the_same_profile() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// The index of a loop is the same at both touches of a word: whole rounds lie in between, at every
-/// reading of the clock.
+/// The index of a loop is the same at both touches of a word:
+/// whole rounds lie in between, at every reading of the clock.
 #[test]
 fn the_accesses_of_a_round_are_counted() {
     requires!(root, btf, watchpoints(4));
@@ -345,9 +345,9 @@ fn the_accesses_of_a_round_are_counted() {
     }
 }
 
-/// A word touched once a round is reported as touched again after a round: between touches by one
-/// instruction, or by two in turn, to a few percent. With --nocapture the test prints the errors of
-/// measured times.
+/// A word touched once a round is reported as touched again after a round:
+/// between touches by one instruction, or by two in turn, to a few
+/// percent. With --nocapture the test prints the errors of measured times.
 #[test]
 fn the_time_of_a_round_is_measured() {
     requires!(root, btf, watchpoints(4));
@@ -392,8 +392,8 @@ fn the_time_of_a_round_is_measured() {
         let run = &live.profile.run;
         let (trap_ns, scatter_ns) = (run.distance_resolution_ns as f64, run.distance_scatter_ns);
         let off_ns = (quantile(50) - 1.0) * round_ns;
-        // The time of a trap is known to 3 %, or to the scatter stated by the trace, on shared
-        // machines to an eighth at worst.
+        // The time of a trap is known to 3 %, or to the scatter stated
+        // by the trace, on shared machines to an eighth at worst.
         let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| SIGMAS * scatter_ns as f64);
         let allowed_ns = (2.0 * believed_ns.max(0.03 * trap_ns)).min(trap_ns / 8.0);
         println!("off by {off_ns:.0} ns of a trap's {trap_ns:.0}, told to scatter by {scatter_ns:?}");
