@@ -24,8 +24,8 @@ pub(super) struct Basis {
     open: f64,
     /// Median distance observed, of uses without a reuse in windows.
     reach: u64,
-    /// Watches: observed distance (any, if reused), and the weight of each.
-    watches: Vec<(u64, f64)>,
+    /// Watches: observed distance (infinite, if reused), and the weight of each.
+    watches: Vec<(f64, f64)>,
 }
 
 impl Basis {
@@ -40,7 +40,7 @@ impl Basis {
         };
         let watch = |subject: &Subject| {
             let followed = subject.followed.filter(|_| !subject.shown.reused)?;
-            let known = if followed.exit.reused { u64::MAX } else { followed.exit.at };
+            let known = if followed.exit.reused { f64::INFINITY } else { followed.exit.at as f64 };
             Some((known, subject.weight / followed.p_choice))
         };
         Self {
@@ -58,7 +58,7 @@ impl Basis {
 
     /// Kish's number of watches that were not withdrawn before a distance.
     fn watched(&self, distance: f64) -> f64 {
-        let known = self.watches.iter().filter(|(known, _)| *known as f64 >= distance);
+        let known = self.watches.iter().filter(|(known, _)| *known >= distance);
         let (sum, squares) = known.fold((0.0, 0.0), |(sum, squares), (_, w)| (sum + w, squares + w * w));
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
     }
