@@ -41,9 +41,9 @@ enum Command {
     },
     /// Check the house's conventions alone: sizes, names, packages, sentences, references
     Tidy {
-        /// Print the limits of comments by package as they would be now
+        /// Print the share of vague words in the comments of each package
         #[arg(long)]
-        limits: bool,
+        words: bool,
     },
     /// Check format, lints and the house's conventions
     Lint,
@@ -74,8 +74,8 @@ fn main() -> ExitCode {
         Command::RunTest(asked) => test::run_test(&asked),
         Command::Bench { arguments } => bench(&arguments),
         Command::Lint => lint::run(),
-        Command::Tidy { limits: false } => tidy::run(),
-        Command::Tidy { limits: true } => tidy::print_limits(),
+        Command::Tidy { words: false } => tidy::run(),
+        Command::Tidy { words: true } => tidy::print_words(),
         Command::Reference => reference::run(),
         Command::Qemu(options) => qemu::run(&options),
         Command::Distributions(options) => distributions::run(&options),

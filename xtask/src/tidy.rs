@@ -39,8 +39,8 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Prints the limits of comments as they would be now, for the table in `comments`.
-pub fn print_limits() -> Result<()> {
+/// Prints the share of vague words in the comments of each package.
+pub fn print_words() -> Result<()> {
     let files = files()?;
     let banned = files.get(prose::GLOSSARY).map(|page| prose::banned(page)).unwrap_or_default();
     crate::say(&comments::table(&files, &banned));
