@@ -308,7 +308,7 @@ fn of_profile(out: &mut String, profile: &Profile, paths: &mut Paths) {
         .filter_map(|(number, n)| {
             let thread = profile.threads.get(*number as usize)?;
             Some(json!({
-                "number": number, "pid": thread.pid, "tid": thread.tid, "name": thread.name, "n": n,
+                "number": number, "pid": thread.process_id(), "tid": thread.tid, "name": thread.name, "n": n,
                 "from": us(thread.started_ns), "to": thread.ended_ns.map(us), "not_held": thread.not_held,
             }))
         })

@@ -315,6 +315,14 @@ pub struct Thread {
     pub not_held: Option<String>,
 }
 
+impl Thread {
+    /// The process's own id. In a merge, [`Thread::pid`] has a multiple of the kernel's upper limit more,
+    /// which separates processes of several profiles.
+    pub fn process_id(&self) -> u32 {
+        self.pid % merge::PIDS
+    }
+}
+
 /// A mapped file, or a named mapping ("[vdso]", "[anon]", "[jit]").
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Module {

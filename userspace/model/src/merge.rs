@@ -14,12 +14,12 @@ use std::hash::Hash;
 use super::{
     Accessed, Field, FieldId, Frame, FrameId, Group, GroupId, Heap, Ledger, LoadId, Located, Missed, Module,
     ModuleId, Object, ObjectId, Outcome, Overhead, Profile, Record, RecordId, Run, Sample, SampleId, Seen,
-    Stack, StackId, ThreadId, Touch, Use, UseId, Watch, WatchId,
+    Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId,
 };
 
 /// Upper limit of process ids (`PID_MAX_LIMIT` of the kernel); a
 /// multiple of the limit separates equal ids of several profiles.
-const PIDS: u32 = 1 << 22;
+pub(crate) const PIDS: u32 = 1 << 22;
 
 /// Upper limit of profiles in a merge.
 const PARTS: u32 = u32::MAX / PIDS;
@@ -43,6 +43,17 @@ impl std::fmt::Display for Unlike {
             Self::TooMany => "there are more than 1,000 profiles",
         })
     }
+}
+
+/// Number of threads, and of their processes. A process that several merged profiles traced is one process;
+/// processes with equal ids on several machines count as one, too.
+pub fn threads_and_processes(threads: &[Thread]) -> (u64, u64) {
+    let processes: HashSet<u32> = threads.iter().map(Thread::process_id).collect();
+    let is_merge = threads.iter().any(|thread| thread.pid >= PIDS);
+    let apart: HashSet<(u32, u32)> = threads.iter().map(|thread| (thread.process_id(), thread.tid)).collect();
+    // A single profile may have two threads with one id, one after the other.
+    let number = if is_merge { apart.len() } else { threads.len() };
+    (number as u64, processes.len() as u64)
 }
 
 /// Appends profiles to each other.

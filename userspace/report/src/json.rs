@@ -339,17 +339,15 @@ impl Json<'_> {
 
     fn threads(&self) -> ThreadSummary {
         let threads = &self.profile.threads;
-        let mut processes: Vec<u32> = threads.iter().map(|thread| thread.pid).collect();
-        processes.sort_unstable();
-        processes.dedup();
+        let (seen, processes) = locality_model::merge::threads_and_processes(threads);
         let windowed = self.findings.windowed.as_ref();
         ThreadSummary {
             ended: threads.iter().filter(|thread| thread.ended_ns.is_some()).count() as u64,
             not_held: threads.iter().filter(|thread| thread.not_held.is_some()).count() as u64,
-            processes: processes.len() as u64,
+            processes,
             reuse: windowed.map(|windowed| self.reuse_by_thread(windowed)),
             reuse_left_out: windowed.map(|windowed| windowed.threads_left_out as u64),
-            seen: threads.len() as u64,
+            seen,
         }
     }
 
@@ -358,7 +356,7 @@ impl Json<'_> {
             let thread = self.profile.threads.get(id.0 as usize)?;
             Some(ThreadReuse {
                 name: thread.name.clone(),
-                pid: thread.pid,
+                pid: thread.process_id(),
                 reuse: reuse::of_all(reuse),
                 tid: thread.tid,
             })

@@ -238,7 +238,7 @@ impl Page<'_> {
             shorten(&run.command, 60),
             duration(run.wall_ns as f64),
             duration(run.cpu_ns as f64),
-            counted(self.profile.threads.len() as u64, "thread"),
+            counted(locality_model::merge::threads_and_processes(&self.profile.threads).0, "thread"),
             counted(self.profile.samples.len() as u64, "sample"),
             self.watchpoints(),
             counted(self.findings.histogram.n, "reuse"),

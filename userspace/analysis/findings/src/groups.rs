@@ -124,8 +124,9 @@ fn known(profile: &Profile, sample: &Sample) -> Option<GroupId> {
 }
 
 fn processes(profile: &Profile, samples: &[(u32, &Sample)]) -> u64 {
-    let pids =
-        samples.iter().filter_map(|(_, sample)| Some(profile.threads.get(sample.thread.0 as usize)?.pid));
+    let pids = samples
+        .iter()
+        .filter_map(|(_, sample)| Some(profile.threads.get(sample.thread.0 as usize)?.process_id()));
     pids.collect::<BTreeSet<u32>>().len() as u64
 }
 
