@@ -85,8 +85,7 @@ fn tables_have_as_many_rows_as_asked_for() {
     let profile = make.balanced();
     let unseen = |top: Option<usize>| {
         let text = print(&profile, &Findings::of(&profile), Options { top, ..Options::default() });
-        let table =
-            text.split("Uses not touched again").nth(1).unwrap().split("Hot accesses").next().unwrap();
+        let table = text.split("Uses without a reuse").nth(1).unwrap().split("Hot accesses").next().unwrap();
         table.matches("log.c:").count()
     };
     assert_eq!([None, Some(2), Some(6), Some(50)].map(unseen), [5, 2, 6, 7]);

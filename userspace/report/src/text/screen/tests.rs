@@ -257,11 +257,11 @@ fn trouble_is_said_in_a_line_each() {
     check(&report);
     let page = words(&print(&report, &at(100)));
     for said in [
-        "The profile is not complete; 1 of 2 threads measured without stops; 40 samples without a known access; touches by the kernel",
+        "The profile is not complete; 1 of 2 threads measured without stops; 40 samples whose access is unknown; touches by the kernel",
         "12 samples lost",
         "Note The profile was recovered; at most its last second is missing.",
         "copy a.c:1 → itself",
-        "Half of all reuses come within",
+        "Half of all reuses of words come within",
     ] {
         assert!(page.contains(said), "no `{said}` in {page}");
     }
