@@ -47,3 +47,14 @@ pub(super) fn place_name(profile: &Profile, contexts: &Contexts, id: PlaceId) ->
     }
     text.trim_end().to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn names_of_the_c_library_lose_their_prefixes() {
+        let names = ["__GI___libc_malloc", "__libc_calloc", "memcpy", "__libc_start_main_impl"];
+        assert_eq!(names.map(plain), ["malloc", "calloc", "memcpy", "__libc_start_main_impl"]);
+    }
+}

@@ -267,3 +267,13 @@ fn kernel_entry(entry: &KernelEntry) -> Option<String> {
     let place = names::place(&entry.place, ENTRY_NAME);
     Some(format!("{what} at {place} ({})", percent(share.value)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn seconds_of_a_hint_are_round() {
+        assert_eq!([12.08, 40.3, 60.6, 144.8].map(rounded), [12.0, 40.0, 60.0, 140.0]);
+    }
+}
