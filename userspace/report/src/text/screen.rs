@@ -385,7 +385,7 @@ impl Screen<'_> {
             "accesses" if large(distance) == "1" => "1 access".to_owned(),
             unit => format!("{} {unit}", large(distance)),
         };
-        Some(format!("{}.", super::reuses_within(" of words", &within(median), &within(p90))))
+        Some(format!("{}.", super::wording::reuses_within(" of words", &within(median), &within(p90))))
     }
 
     /// Reuse of words.
