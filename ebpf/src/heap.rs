@@ -115,8 +115,7 @@ fn entered(regs: *mut pt_regs) -> bool {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;
     }
-    // A probed return makes a system call (`uretprobe`,
-    // Linux 6.11), visible to a debugger: strace 6.1 dies of the call.
+    // A probed return makes a system call (`uretprobe`, Linux 6.11): strace 6.1 dies of the call.
     if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
         count_shared(counter::HEAP_UNFOLLOWED);
         return false;

@@ -34,8 +34,7 @@ const COUNT_TRAP: u32 = 1;
 /// Leave the event armed as if nothing had happened.
 const IGNORE_TRAP: u32 = 0;
 
-/// Without aya's `#[perf_event]`: the macro returns 0 for
-/// every result of the function, and no trap would ever count.
+/// Without aya's `#[perf_event]`: the macro returns 0 for every result, and no trap would count.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "perf_event")]
 pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
@@ -96,8 +95,8 @@ pub fn touch(data: *mut bpf_perf_event_data) -> u32 {
         TouchMeaning::UseAgain if is_use_again(used, touched) => (phase::NEAR, role::USE_AGAIN),
         TouchMeaning::UseAgain | TouchMeaning::Again => (phase::DONE, role::AGAIN),
         TouchMeaning::Before(next) => {
-            // Only the owner's touches get to this point, hence no other thread changes
-            // the phase meanwhile. SAFETY: the lookup returned a live map value.
+            // Only the owner's touches get here, hence no other thread changes the phase meanwhile.
+            // SAFETY: the lookup returned a live map value.
             unsafe { (&raw mut (*state).phase).write_volatile(next) };
             count(counter::FILTERED_EARLY_TOUCH);
             return COUNT_TRAP;

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits for something to be there.
+/// Waits until `look` finds a value.
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + LIMIT;
     loop {
@@ -49,7 +49,7 @@ fn agent(store: &Path, arguments: &[&str]) -> Tracer {
 
 /// Status and body of the answer to a request.
 fn answer(mut stream: impl Read + Write, request: &[u8]) -> (u16, Vec<u8>) {
-    // A request that is too long may be refused before all of it is sent.
+    // A server may refuse a long request before receiving all bytes.
     let _ = stream.write_all(request);
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes);
@@ -75,7 +75,7 @@ fn has_parser() -> bool {
     python.args(["-c", "import prometheus_client"]).output().is_ok_and(|run| run.status.success())
 }
 
-/// What Debian's parser of OpenMetrics reads: a line of JSON for each sample.
+/// Output of Debian's OpenMetrics parser: a line of JSON for each sample.
 fn parsed(metrics: &str) -> Vec<Value> {
     let script = "import json, sys\n\
         from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
@@ -114,7 +114,7 @@ fn bad_requests(port: u16, agent: u32) {
     let pid = exporter(agent).unwrap();
     let before_kb = memory(pid);
     let connect = || TcpStream::connect(("127.0.0.1", port)).unwrap();
-    // Clients that say nothing, or too little, make room for those that ask.
+    // Silent and slow clients make room for clients with whole requests.
     let slow: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
     slow.iter().for_each(|mut stream| drop(stream.write_all(b"GET /met")));
     let started = Instant::now();
@@ -131,7 +131,7 @@ fn bad_requests(port: u16, agent: u32) {
             (format!("GET /metrics HTTP/1.1\r\nA: {}\r\n", "x".repeat(1 << 20)), 431),
         ] {
             let (got, _) = answer(connect(), request.as_bytes());
-            // The kernel may throw an answer away that the client did not wait for.
+            // The kernel may discard an answer that the client did not wait for.
             assert!(got == status || (got == 0 && request.len() > 4096), "{got} to {:.40}", request);
         }
     }
@@ -144,7 +144,7 @@ fn bad_requests(port: u16, agent: u32) {
     assert!(grown_kb < 8 << 10, "{grown_kb} KiB more");
 }
 
-/// The exporter is nobody, and may do nothing.
+/// The exporter runs as the user `nobody`, without privileges.
 fn is_confined(agent: u32) {
     let status =
         wait_for("exporter", || fs::read_to_string(format!("/proc/{}/status", exporter(agent)?)).ok());
@@ -175,7 +175,7 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     let (tcp, unix) = (format!("127.0.0.1:{port}"), format!("unix:{}", socket.display()));
     let name = cgroup.folder().to_str().unwrap();
     let more = ["--cgroup", name, "--window", "4s", "--listen", &tcp, "--listen", &unix];
-    // The agent itself is in the cgroup, with all that it starts.
+    // The cgroup contains the agent too, with all processes started by the agent.
     let mut command = agent(&store, &more);
     let agent = Target::spawn(cgroup.start(command.command()));
     let metrics = wait_for("miss ratio", || {
@@ -195,7 +195,8 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
             let mut of = named(&samples, name).filter(|sample| sample[1]["cache_bytes"] == "32768");
             of.next().unwrap()[2].as_f64().unwrap()
         };
-        // One access in nine walks by columns and always misses; the others miss once a line of eight.
+        // One access in nine walks by columns and always
+        // misses; the rest miss once a line of eight.
         let (low, ratio, high) =
             (at("locality_miss_ratio_low"), at("locality_miss_ratio"), at("locality_miss_ratio_high"));
         assert!(low <= ratio && ratio <= high && (ratio - 2.0 / 9.0).abs() < 0.1, "{low} {ratio} {high}");
@@ -280,7 +281,7 @@ fn a_killed_agent_loses_at_most_a_second_and_the_next_one_goes_on() {
     });
     first.signal(libc::SIGKILL);
     first.finish(LIMIT);
-    // Its tracer ends with it, and lets the program go.
+    // The killed agent's tracer ends too, and lets the program go.
     wait_for("end of the tracer", || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         status.lines().any(|line| line == "TracerPid:\t0").then_some(())

@@ -1,5 +1,5 @@
-//! What cannot be traced, read or written: one clear sentence, the mend, the exit status of the
-//! contract, nothing lost.
+//! Invalid targets, input and output: one clear sentence with the
+//! remedy, the exit status of the contract, and no loss of data.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::BufRead as _;
@@ -13,10 +13,10 @@ use locality_tests::{Target, Traced, Tracer, build, requires};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// A user that is on every Linux system and owns nothing.
+/// A user present on every Linux system, who owns no files.
 const NOBODY: u32 = 65534;
 
-/// A directory that anyone may enter and that goes with the test.
+/// A directory open to every user, removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -31,7 +31,7 @@ impl Scratch {
         self.0.join(name).display().to_string()
     }
 
-    /// The tracer in a place open to any user; the directory of the build may be closed.
+    /// Copies the tracer to a place open to any user; the directory of the build may be closed.
     fn tracer(&self) -> String {
         let copy = self.path("locality-bpf");
         std::fs::copy(Tracer::new().command().get_program(), &copy).unwrap();
@@ -56,7 +56,7 @@ fn shell(script: &str) -> Traced {
     Traced { status: finished.status, stdout: finished.stdout.join("\n"), stderr: finished.stderr }
 }
 
-/// Traces a process for so long; the profile is thrown away.
+/// Traces a process for `seconds` and discards the profile.
 fn trace(pid: u32, seconds: &str) -> Traced {
     trace_with(pid, seconds, &[])
 }
@@ -99,7 +99,7 @@ fn a_process_that_ends_at_once() {
             command
         });
         let traced = trace(target.pid(), "5");
-        // Nothing can have been sampled: said in one way or another, never a success.
+        // No sample was possible: the wording varies, the status is never success.
         assert_eq!(traced.status.code(), Some(1), "{life_ms}: {} {}", traced.stdout, traced.stderr);
         assert!(!traced.stderr.contains("panicked"), "{}", traced.stderr);
         assert!(!traced.stdout.is_empty() || traced.stderr.lines().count() == 1, "{}", traced.stderr);
@@ -291,7 +291,7 @@ fn a_full_disk_costs_the_file_but_not_the_report() {
     assert!(notices(&report).contains("ended early"), "{}", notices(&report));
 }
 
-/// A profile whose trace did not come to its end is printed as far as it goes, and is no success.
+/// A profile of an interrupted trace is printed as far as it goes, and is no success.
 fn unfinished(whole: &str, copy: &str) {
     std::fs::copy(whole, copy).unwrap();
     let database = rusqlite::Connection::open(copy).unwrap();

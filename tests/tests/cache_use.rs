@@ -1,5 +1,5 @@
-//! Cache use of a running program: the transposition of the 2016 paper, of which each line that is
-//! loaded uses 8 of 64 bytes.
+//! Cache use of a running program: the transposition of the
+//! 2016 paper, which uses 8 of 64 bytes of each loaded line.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::process::Command;
@@ -68,8 +68,8 @@ fn the_transpositions_loads_are_found_in_the_running_program() {
     assert!(page.contains("of 64 bytes per line used at transposition.c:"), "{page}");
 }
 
-/// Half of the loss is below a frame larger than what is copied of a stack: it is an unknown
-/// caller's, and the rest main's.
+/// Half of the loss is below a frame larger than the copied part of
+/// the stack: an unknown caller has this half, and `main` the rest.
 #[test]
 fn what_is_lost_below_a_stack_that_is_cut_is_an_unknown_callers() {
     requires!(root, btf, watchpoints(4));
@@ -114,9 +114,9 @@ fn what_is_lost_below_a_stack_that_is_cut_is_an_unknown_callers() {
     assert!(page.contains(&format!("… [unknown caller]: {why}")), "{page}");
 }
 
-/// Sixteen lines of code sweep over parts of an array of doubles: each misses once in eight
-/// accesses, and no more by a single watch that stands for many; cache use and the miss ratio of
-/// the same cache say the same.
+/// Sixteen lines of code sweep over parts of an array of doubles: each
+/// misses once in eight accesses, and no more by a single watch with a
+/// large weight; cache use and the miss ratio of the same cache agree.
 #[test]
 fn no_line_of_code_misses_more_than_it_has_lines() {
     requires!(root, btf, watchpoints(4));
@@ -131,7 +131,7 @@ fn no_line_of_code_misses_more_than_it_has_lines() {
     let of_level =
         |level: u64| sizes.iter().find(|size| size["level"] == level).expect("a size of the level");
     let objects = report["objects"].as_array().expect("objects");
-    // The array is larger than the second level, and nothing else is touched.
+    // The array is larger than the second level, and has nearly all accesses.
     let array = objects.first().expect("an object");
     assert!(number(array, "/access_share") > 0.98, "{array:#}");
     let (mut sweeps, mut whole) = (0, 0.0);

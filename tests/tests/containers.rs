@@ -20,12 +20,12 @@ struct Runc {
     names: Vec<String>,
 }
 
-/// What a container is given.
+/// Options of a container.
 #[derive(Default)]
 struct Wanted<'a> {
     arguments: Vec<&'a str>,
     capabilities: Vec<&'a str>,
-    /// Process with the pid namespace to join; a new namespace without one.
+    /// Process whose pid namespace is joined; without one, a new namespace.
     beside: Option<u32>,
     /// Writable folder, at `/out`.
     out: Option<&'a Path>,
@@ -42,7 +42,7 @@ impl Runc {
         command
     }
 
-    /// A container that is ready to be run, and its id.
+    /// Prepares a container; its command and id.
     fn prepare(&mut self, wanted: &Wanted<'_>) -> (Command, String) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = u64::from(std::process::id()) << 16 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -54,7 +54,7 @@ impl Runc {
             json!({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"}),
             bind(Path::new("/sys"), true),
         ];
-        // The programs of this machine, at the same paths.
+        // The host's programs, at the same paths.
         for name in ["usr", "bin", "sbin", "lib", "lib64"] {
             let host = Path::new("/").join(name);
             fs::create_dir_all(&root).unwrap();
@@ -70,7 +70,7 @@ impl Runc {
         if let Some(out) = wanted.out {
             mounts.push(json!({"destination": "/out", "source": out, "options": ["bind", "rw"]}));
         }
-        // Where the root cannot be written, the places of mounts must be there.
+        // A read-only root needs the mount points in advance.
         for mount in &mounts {
             let place = mount["destination"].as_str().unwrap().trim_start_matches('/');
             fs::create_dir_all(root.join(place)).unwrap();
@@ -103,7 +103,7 @@ impl Runc {
         (command, id)
     }
 
-    /// The first process of a container, by its number on the host.
+    /// The first process of a container, as a pid of the host.
     fn first(&self, id: &str) -> u32 {
         let state = self.command().args(["state", id]).output().unwrap();
         let state: Value = serde_json::from_slice(&state.stdout)

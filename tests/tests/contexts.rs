@@ -34,7 +34,7 @@ fn untraced(program: &str, arguments: &[&str]) -> Finished {
     Target::start(program, arguments).finish(LIMIT)
 }
 
-/// Lines of a launched program, the one with its process id left out.
+/// Lines printed by a launched program, except the line with the process id.
 fn said(traced: &Traced) -> Vec<&str> {
     traced.stdout.lines().filter(|line| !line.starts_with("ready ")).collect()
 }
@@ -61,8 +61,8 @@ fn a_launched_command_owns_stdout_and_the_exit_status() {
     assert_eq!(profile.ledger.imbalance(), None);
     assert_eq!(profile.threads.len(), 1, "{:?}", profile.threads);
     assert!(profile.threads[0].ended_ns.is_some());
-    // From its first instruction, and not from when it had worked for a while; at 1 % a sample
-    // comes each 30 ms or so.
+    // The trace covers the first instructions, not only
+    // later work; at 1 % a sample comes each 30 ms or so.
     let first_ns = profile.samples.first().map(|sample| sample.time_ns);
     assert!(first_ns.is_some_and(|first_ns| first_ns < 1_000_000_000), "{first_ns:?}");
 }
@@ -72,7 +72,7 @@ fn a_launched_command_is_traced_from_its_first_instruction() {
     requires!(root, btf, watchpoints(4));
     let _beside = beside();
     let dir = tempfile::tempdir().unwrap();
-    // Many short lives, so that a good part of the samples falls on beginnings.
+    // Many short lives, for many samples at program starts.
     let script =
         format!("i=0; while [ $i -lt 300 ]; do {} 0.01; i=$((i+1)); done", build("two_loops").display());
     let profile_file = dir.path().join("t.locality");
@@ -114,7 +114,7 @@ fn children_and_the_programs_that_they_become_are_followed() {
     let processes = sampled_processes(profile);
     assert!(processes.contains(&parent) && processes.len() >= 3, "samples only in {processes:?}");
     assert!(live.report["threads"]["processes"].as_u64() >= Some(processes.len() as u64));
-    // main calls work() at one line as a child of fork, and at another as the program that the child became.
+    // `main` calls `work` at one line as a child of `fork`, and at another line after `exec`.
     let source = fs::read_to_string(locality_tests::programs::source("fork_exec")).unwrap();
     let line_of = |text: &str| source.lines().position(|line| line.contains(text)).map(|at| at as u32 + 1);
     let has = |line: Option<u32>| {
@@ -152,7 +152,7 @@ fn a_thousand_threads_are_followed_and_leave_no_descriptor() {
     assert_eq!(finished.stdout.last(), reference.stdout.last());
     let (report, profile) = (json(&report), read(dir.path()));
     assert_eq!(profile.ledger.imbalance(), None, "{:#}", report["ledger"]);
-    // Births come so fast that some end before a look at them.
+    // Births come so fast that threads end before a look at them.
     let brief = |notice: &serde_json::Value| {
         let (n, _) = notice.as_str()?.split_once(" threads or processes were not followed")?;
         n.parse::<u64>().ok()
@@ -171,7 +171,7 @@ fn a_thousand_threads_are_followed_and_leave_no_descriptor() {
     };
     let (early, late) = open[open.len() / 10..].split_at(open.len() * 4 / 10);
     assert!(middle(late) <= middle(early) + 8, "{open:?}");
-    // At its end it closes all of them before the last report.
+    // The tracer closes all of them before the last report.
     let least = *open[open.len() / 10..open.len() * 9 / 10].iter().min().unwrap();
     assert!(open.iter().all(|&now| now <= least + 4 * 9 + 8), "{open:?}");
 }
@@ -198,8 +198,8 @@ fn without_stops_the_report_says_what_that_costs() {
     assert!(notices.contains("--no-stop") && notices.contains("without stops"), "{notices}");
     assert!(live.profile.samples.iter().all(|sample| !sample.held));
     assert!(live.profile.watches.iter().all(|watch| !watch.use_confirmed));
-    // The word that was about to be touched is not touched again before the next loop, so what is
-    // found is one loop late.
+    // Without a stop, the word about to be touched is next seen
+    // in the next loop: each reuse found is one loop late.
     let reused = live.profile.watches.iter().filter(|watch| matches!(watch.outcome, Outcome::Reused { .. }));
     assert!(reused.clone().count() >= 20, "{:#}", live.report["ledger"]);
     assert!(reused.clone().all(|watch| watch.use_touch.is_some()));
@@ -222,7 +222,7 @@ fn a_report_from_the_profile_is_the_first_report() {
     drop(target);
     let again = Tracer::new().args(["report".as_ref(), profile.as_os_str()]).args(["--format", "json1"]);
     assert_eq!(again.run().report(), json(&first));
-    // The text report is for the same trace.
+    // The text report covers the same trace.
     let text = Tracer::new().args(["report".as_ref(), profile.as_os_str()]).run();
     assert!(text.status.success(), "{}", text.stderr);
     let samples = format!("{} samples", json(&first)["run"]["samples"]);

@@ -53,7 +53,7 @@ fn wasteful_lines() -> Vec<u64> {
     (1..).zip(text.lines()).filter(|(_, line)| line.contains("LOSS:8 */")).map(|(number, _)| number).collect()
 }
 
-/// SIDE² loads a line and round, each of which brings a line of 64 bytes and uses 8.
+/// SIDE² loads a line and round, each of 64 bytes with 8 used.
 const LOST: f64 = 500.0 * 500.0 * 56.0;
 
 fn top_lines(report: &Value) -> Vec<&Value> {
@@ -94,11 +94,11 @@ fn the_transpositions_loads_are_found_below_the_openmp_runtime() {
         assert!(inclusive(function) >= lost, "{function}: {} of {lost}", inclusive(function));
     }
     assert!(inclusive("main") <= number(cache_use, "/levels/0/spatial_loss_bytes"));
-    // The last level keeps a line until its neighbours have used it.
+    // The last level holds a line until all neighbours are used.
     assert!(number(cache_use, "/levels/1/lost_share") < 0.1, "{cache_use:#}");
 }
 
-/// What starts a program is one row, and stands in no call path.
+/// Code that starts a program is one row, absent from call paths.
 #[test]
 fn the_dynamic_linker_is_one_row() {
     requires!(command("qemu-x86_64"));
@@ -120,8 +120,8 @@ fn the_dynamic_linker_is_one_row() {
     assert_eq!(report["cache_use"]["balanced"], true);
 }
 
-/// A stripped program's functions have the addresses where they start for names, also what is
-/// jumped to. Callgrind knows calls only.
+/// A stripped program's functions are named by their start addresses,
+/// also functions reached by jumps. Callgrind knows calls only.
 #[test]
 fn functions_without_symbols_are_told_by_where_they_start() {
     requires!(command("qemu-x86_64"));
@@ -146,7 +146,7 @@ fn functions_without_symbols_are_told_by_where_they_start() {
     }
 }
 
-/// Each array's lines, and what is lost of each: the program's arrays are larger than all caches.
+/// Each array's loaded lines and lost bytes: the program's arrays are larger than all caches.
 #[test]
 fn what_is_lost_is_told_of_the_array_that_was_loaded() {
     requires!(command("qemu-x86_64"));
@@ -184,7 +184,7 @@ fn what_is_lost_is_told_of_the_array_that_was_loaded() {
             assert_eq!(row["kind"], if is_static { "static" } else { "mapped" });
             assert_eq!(row["module"].as_str().is_some_and(|path| path.ends_with("exact_objects")), is_static);
         }
-        // The start of a program is less than a hundredth, and nearly all of it has a name.
+        // The start of a program is less than a hundredth, and nearly all of this start has a name.
         let shares: f64 = rows.iter().map(|row| number(row, "/share")).sum();
         assert!((0.999..=1.000_001).contains(&shares), "{shares}");
         let unknown = rows.iter().find(|row| row["kind"] == "unknown");
@@ -192,7 +192,8 @@ fn what_is_lost_is_told_of_the_array_that_was_loaded() {
     }
 }
 
-/// Every line of the arrays is loaded once, by whomever: the prefetchers take misses away and no lines.
+/// Every line of the arrays is loaded once, by program
+/// or prefetcher: prefetchers save misses, not lines.
 #[test]
 fn prefetched_lines_are_loaded_and_not_missed() {
     requires!(command("qemu-x86_64"));
@@ -235,7 +236,7 @@ fn prefetched_lines_are_loaded_and_not_missed() {
     }
 }
 
-/// Threads learn of other threads' mappings; a fork's child knows its parent's mappings.
+/// Threads know other threads' mappings; a fork's child knows the parent's mappings.
 #[test]
 fn every_thread_and_process_knows_what_lies_where() {
     requires!(command("qemu-x86_64"));
@@ -271,7 +272,7 @@ fn two_threads_lose_as_much_and_a_skipped_function_is_not_told() {
     assert!(!report["notices"].to_string().contains("GOMP_parallel"), "{}", report["notices"]);
 }
 
-/// Four threads go over one array: apart, each loads it into a last level of its own.
+/// Four threads go over one array: with separate last levels, each loads the array again.
 #[test]
 fn last_levels_side_by_side_are_told() {
     requires!(command("qemu-x86_64"));
@@ -287,7 +288,7 @@ fn last_levels_side_by_side_are_told() {
     assert!(told && (4.0 * 512.0..4.1 * 512.0).contains(&lines), "{told} {lines}");
     let (told, lines) = run(&["--one-order"], "threads");
     assert!(!told && (512.0..1.1 * 512.0).contains(&lines), "{told} {lines}");
-    // One thread each, and one level: nothing is shared.
+    // One thread each, and one level: no level is shared.
     assert!(!run(&[], "fork").0);
     let program = build("exact_life");
     let text = |cache: &str| exact(&["--cache", cache], &program, &["threads"], "1").stderr;
@@ -330,8 +331,8 @@ fn a_signal_handler_is_a_root_of_its_own() {
     assert_eq!(callers("walk")[0], "main");
 }
 
-/// Whether `[unknown caller]` has a row: for loads or losses, as other functions. (A kill may leave
-/// it accesses of a line loaded by another function.)
+/// Whether `[unknown caller]` has a row: for loads or losses, as other functions. (After a kill,
+/// the row may have accesses of a line loaded by another function.)
 fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     let told = &report["cache_use"]["unknown_caller"];
     let cost = |of: &str| number(told, &format!("/{of}/{level}"));
@@ -345,8 +346,8 @@ fn unknown_callers_are_told(report: &Value, level: &str) -> bool {
     row.is_some()
 }
 
-/// Killed while it works: what was counted stands, and what the kill left between an instruction
-/// and its callers is the unknown caller's.
+/// Killed at work: counts up to the kill stay, and the part between
+/// an instruction and its callers goes to the unknown caller.
 #[test]
 fn a_killed_program_leaves_sums_that_balance() {
     requires!(command("qemu-x86_64"));
@@ -401,7 +402,7 @@ fn a_killed_program_leaves_sums_that_balance() {
     }
 }
 
-/// A child's work in functions called by its parent has callers unknown to the child's counts.
+/// A child's work in functions called by the parent has callers unknown to the child's counts.
 #[test]
 fn a_forked_childs_callers_are_unknown() {
     requires!(command("qemu-x86_64"));
@@ -411,7 +412,7 @@ fn a_forked_childs_callers_are_unknown() {
     for level in ["L1", "LL"] {
         assert!(unknown_callers_are_told(&forked, level), "{:#}", forked["cache_use"]["unknown_caller"]);
     }
-    // Three children go over the array fifty times each, and it is larger than the first level.
+    // Three children go over the array fifty times each; the array is larger than the first level.
     let lines = number(&forked, "/cache_use/unknown_caller/events/Lines1");
     assert!((3.0 * 50.0 * 512.0..3.1 * 50.0 * 512.0).contains(&lines), "{lines}");
     let alone = of("signal");
@@ -455,8 +456,8 @@ fn a_machine_file_is_simulated_as_its_lines_say() {
     assert_eq!(other["levels"][1]["bytes"], 262_144);
 }
 
-/// A cache for instructions takes nothing from the data's first level; its loads stand in the same
-/// row.
+/// A cache for instructions takes no space from the first level of data; lines loaded for
+/// instructions stand in the row of the data's lines.
 #[test]
 fn fetches_of_instructions_are_simulated() {
     requires!(command("qemu-x86_64"));
@@ -478,7 +479,7 @@ fn fetches_of_instructions_are_simulated() {
         "{fetched} {missed}"
     );
     assert!(event(&with, "ILmr") > 100.0 && event(&with, "ILmr") <= missed);
-    // Loops of a few lines stay there.
+    // Loops of a few lines stay cached.
     assert!(missed < 0.02 * event(&with, "Ir"), "{missed}");
     let page =
         exact(&[&SIZES[2..], &["--instruction-fetch"]].concat(), &build("exact_parts"), &[], "1").stderr;
@@ -489,7 +490,7 @@ fn fetches_of_instructions_are_simulated() {
     );
 }
 
-/// Runs both, with a first level of `kilobytes`, and returns what they wrote.
+/// Runs both programs, with a first level of `kilobytes`, and returns their costs.
 fn both(program: &Path, arguments: &[&str], kilobytes: u32, folder: &Path) -> (Costs, Costs) {
     let (ours, theirs) = (folder.join("ours"), folder.join("theirs"));
     let to =
@@ -515,9 +516,9 @@ fn both(program: &Path, arguments: &[&str], kilobytes: u32, folder: &Path) -> (C
 fn callgrind_counts_the_same() {
     requires!(command("qemu-x86_64"), command("valgrind"));
     let folder = tempfile::tempdir().expect("a folder");
-    // The array of `exact_kernel` is as large as a first level of 32 KiB: there the environment's
-    // size decides which of its lines the stack evicts in each pass (586 to 609 misses by Callgrind
-    // alone). In half of that, all miss.
+    // The array of `exact_kernel` is as large as a first level of 32 KiB: the
+    // environment's size decides which lines the stack evicts in each pass (586
+    // to 609 misses by Callgrind alone). In half of 32 KiB, all accesses miss.
     for (program, arguments, kilobytes) in [
         ("transposition", &["0", "1"][..], 32),
         ("exact_kernel", &["20", "20", "20"], 16),
@@ -529,7 +530,7 @@ fn callgrind_counts_the_same() {
         assert!(!own.is_empty() && !its.is_empty(), "{program}: {:?}", ours.of_object(None).keys());
         let events = ["Dr", "Dw", "D1mr", "D1mw", "DLmr", "DLmw", "AcCost1", "SpLoss1", "AcCost2", "SpLoss2"];
         for one in differences((&ours, &own), (&theirs, &its), &events) {
-            // A few lines of the stack and at the edges of what the function works on lie elsewhere.
+            // A few lines of the stack and at the edges of the function's data lie elsewhere.
             let each = match one.event.get(..2) {
                 Some("Ac") => 1000,
                 Some("Sp") => 64,
@@ -573,7 +574,7 @@ fn its_viewer_reads_our_file() {
     };
     let page = annotate(&["--inclusive=yes", "--tree=both", "--show=Dr,SpLoss1", "--sort=SpLoss1"]);
     assert!(page.contains("PROGRAM TOTALS"), "{page}");
-    // The function itself follows a *, its callers follow <, its callees >.
+    // The function follows a *, callers follow <, callees >.
     let line = |mark: char, function: &str| {
         let found = page.lines().any(|line| line.contains(&format!(" {mark} ")) && line.contains(function));
         assert!(found, "no {mark} {function} in\n{page}");
@@ -608,7 +609,7 @@ fn what_cannot_be_simulated_is_one_sentence() {
         (&["--compatible", "callgrind", "--prefetch", "stride"], "leave out --prefetch"),
     ] {
         let done = Tracer::new().args(["exact"]).args(options).args(["--", "true"]).run();
-        // The parser of options adds where to read more.
+        // The parser of options adds a pointer to further help.
         let said = done.stderr.lines().next().unwrap_or_default();
         assert_eq!(done.status.code(), Some(2), "{}", done.stderr);
         assert!(said.contains(part), "`{part}` is not in: {}", done.stderr);

@@ -1,5 +1,5 @@
-//! `locality-bpf compare` of a live profile with an exact report of the same program: what has the
-//! same unit gets numbers, what has not gets a sentence that names both units.
+//! `locality-bpf compare` of a live profile with an exact report of the same program: values in a
+//! common unit get numbers, the rest get a sentence with both units.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use locality_tests::{Target, Tracer, build, live::alone, requires};
 use serde_json::Value;
 
-/// Granularities that both measure.
+/// Granularities of both reports.
 const GRANULARITY: &str = "8,64";
 
 fn live(file: &Path) -> Value {
@@ -18,7 +18,7 @@ fn live(file: &Path) -> Value {
 
 fn exact(file: &Path) -> Value {
     let tracer = Tracer::new().args(["exact", "-q", "--format", "json", "--granularity", GRANULARITY, "-o"]);
-    // The program never ends by itself.
+    // The program runs until a signal ends the run.
     let tracer = tracer.args([file]).args(["--report", "/dev/stdout", "--", "timeout", "-s", "TERM", "2"]);
     let done = tracer.args([build("two_loops")]).run();
     assert_eq!(done.status.code(), Some(124), "{}", done.stderr);

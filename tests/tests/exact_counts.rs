@@ -1,8 +1,8 @@
 //! The exact engine against closed forms: loops of known lengths, in static, dynamic and
 //! position-independent programs.
 //!
-//! What the loops touch is known to the last access; the start and end of the process around them
-//! is not, and is taken off by a run of the same program with empty loops.
+//! The loops' accesses are known exactly; accesses at the start and end of the process are not, and
+//! a run of the same program with empty loops is subtracted.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use locality_tests::{Tracer, build, requires};
@@ -28,7 +28,7 @@ fn number(report: &Value, path: &str) -> u64 {
     report.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {report:#}"))
 }
 
-/// Accesses that miss a fully associative LRU cache of that many bytes.
+/// Misses of a fully associative LRU cache of `bytes` bytes.
 fn misses(report: &Value, granule: &str, bytes: u64) -> u64 {
     let curve = report["reuse"][granule]["miss_ratio_curve"].as_array().expect("a curve");
     let point = curve.iter().find(|point| point["bytes"] == bytes);
@@ -45,7 +45,7 @@ fn counts_are_those_of_the_loops(file: &str) {
     let slack = 200;
     let near = |seen: u64, exact: u64| assert!(seen.abs_diff(exact) <= slack, "{seen} for {exact}");
     near(more("/mix/accesses"), loads + stores + walks);
-    // Four instructions a load (add to the index, compare, load, branch) or so: at least two.
+    // About four instructions a load (add to the index, compare, load, branch): at least two.
     assert!(more("/mix/instructions") > 2 * (loads + stores + walks));
     for (granule, first) in [("8", WORDS), ("64", WORDS / 8)] {
         near(more(&format!("/reuse/{granule}/cold")), first);
@@ -57,7 +57,7 @@ fn counts_are_those_of_the_loops(file: &str) {
     let more_misses = |bytes| misses(&report, "64", bytes) - misses(&nothing, "64", bytes);
     near(more_misses(16 << 10), far);
     near(misses(&report, "64", 1 << 20) - misses(&nothing, "64", 1 << 20), 512);
-    // The heaviest pair of lines is the loop of loads with itself.
+    // The heaviest pair of lines is the loop of loads, as use and as reuse.
     let source = locality_tests::programs::source("exact_kernel");
     let text = std::fs::read_to_string(source).expect("the source");
     let line = 1 + text.lines().position(|line| line.contains("/* loads */")).expect("the loop") as u64;

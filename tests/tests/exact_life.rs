@@ -1,5 +1,5 @@
-//! The exact engine on what processes do: threads, fork, exec, signals, death; and that the program
-//! notices nothing.
+//! The exact engine under threads, fork, exec, signals
+//! and death; the program notices no difference.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::{Read as _, Write as _};
@@ -87,7 +87,7 @@ fn a_program_that_replaces_itself_is_seen_before_and_after() {
     assert!(accesses(&report) >= WORK);
     let run = &report["run"];
     assert_eq!(run["programs"].as_array().map(Vec::len), Some(2));
-    // As of a trace: a date in UTC, of the same instant as the nanoseconds beside it.
+    // As in a trace: a date in UTC, of the same instant as the nanoseconds beside the date.
     let started = run["started"].as_str().expect("a date");
     let seconds = run["started_unix_ns"].as_u64().expect("a number") / 1_000_000_000;
     let date =
@@ -135,8 +135,8 @@ fn death_by_a_signal_leaves_the_counts() {
     }
 }
 
-/// As alone: the program's stderr has no line of QEMU's, and who looks for the process finds the
-/// program's name.
+/// As alone: the program's stderr has no line of QEMU's,
+/// and a search for the process finds the program's name.
 #[test]
 fn a_signal_that_ends_the_command_is_told_by_us_alone() {
     requires!(command("qemu-x86_64"));
@@ -149,7 +149,7 @@ fn a_signal_that_ends_the_command_is_told_by_us_alone() {
     assert_eq!(done.stdout.trim(), "sh");
 }
 
-/// A first SIGTERM is the command's, which ignores it; a later one is the tool's.
+/// A first SIGTERM is for the command, which ignores the signal; a later one is for the tool.
 #[test]
 fn a_second_signal_ends_a_recording_that_the_command_outlives() {
     requires!(command("qemu-x86_64"));
@@ -168,7 +168,7 @@ fn a_second_signal_ends_a_recording_that_the_command_outlives() {
         unsafe { libc::kill(child.id().cast_signed(), libc::SIGTERM) };
     };
     signal();
-    // One request, as `timeout` sends it to its child and to the group.
+    // One request, sent by `timeout` to the child and to the group.
     signal();
     std::thread::sleep(std::time::Duration::from_millis(700));
     signal();
@@ -197,7 +197,7 @@ fn an_instruction_that_qemu_lacks_is_named_and_no_other() {
     assert!(invalid.contains("SIGILL") && !invalid.contains("QEMU"), "{invalid}");
 }
 
-/// The command is not ours to end; what its run left is removed by the next run.
+/// The killed tracer leaves the command running; the next run removes the files left over.
 #[test]
 fn the_command_outlives_a_tracer_that_is_killed() {
     requires!(command("qemu-x86_64"));
@@ -222,7 +222,7 @@ fn the_command_outlives_a_tracer_that_is_killed() {
     assert!(!left.exists());
 }
 
-/// `yes | head`: the command dies of SIGPIPE as it does without us.
+/// `yes | head`: the command dies of SIGPIPE, as untraced.
 #[test]
 fn a_reader_that_goes_away_ends_the_command() {
     requires!(command("qemu-x86_64"));
@@ -257,10 +257,10 @@ fn ctrl_c_ends_the_command_and_leaves_a_partial_report() {
     tracer = tracer.args(["--"]).args([build("exact_life")]).args(["wait"]);
     let command = tracer.command();
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    // A process group of its own, as a terminal's foreground job has.
+    // A separate process group, as of a terminal's foreground job.
     std::os::unix::process::CommandExt::process_group(command, 0);
-    // A shell starts what it sends to the background with SIGINT ignored, and that is inherited.
-    // SAFETY: `signal` may be called between fork and exec, and nothing else is done there.
+    // A shell starts background commands with SIGINT ignored, and children inherit the disposition.
+    // SAFETY: `signal` may be called between fork and exec, and is the only call here.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(command, || {
             libc::signal(libc::SIGINT, libc::SIG_DFL);

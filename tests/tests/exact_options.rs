@@ -81,7 +81,7 @@ fn sets_are_told_apart() {
 }
 
 /// Belady: of `n` lines around and around, a cache of `c` misses the first `n`, and then `n - c` of
-/// each `n - 1` touches. Of one type alone: the other type's granules in between do not count.
+/// each `n - 1` touches. Of one type alone: granules of the second type in between do not count.
 #[test]
 fn a_type_of_data_is_a_stream_of_its_own() {
     requires!(command("qemu-x86_64"));
@@ -136,7 +136,8 @@ fn the_optimum_beats_lru() {
             cache.push(trace[time]);
         }
     }
-    // What is touched in the last round and never again may be thrown out sooner: that can only save misses.
+    // Lines of the last round, never touched again, may be
+    // evicted sooner: an early eviction can only save misses.
     assert!(at(optimal, 32 * 64) <= misses + 1);
     assert!(at(optimal, 32 * 64) + LINES >= misses, "{} {misses}", at(optimal, 32 * 64));
 }

@@ -19,7 +19,7 @@ fn exact(options: &[&str], command: &[&str]) -> Traced {
     Tracer::new().args(["exact", "-q"]).args(options).args(["--"]).args(command).run()
 }
 
-/// The command that a stored report is of.
+/// The command of a stored report.
 fn command_of(file: &Path) -> String {
     let report = Tracer::new().args(["report", "--format", "json1"]).args([file]).report();
     report["run"]["command"].as_str().expect("a command").to_owned()
@@ -61,7 +61,7 @@ fn an_earlier_report_becomes_old() {
     assert!(command_of(&file).starts_with("rm ") && command_of(&old) == "id");
 }
 
-/// A folder without room, in a mount namespace of its own.
+/// A nearly full folder, in a separate mount namespace.
 fn in_small_folder(disk: &Path, script: &str) -> Traced {
     let mount = format!("mount -t tmpfs -o size=16k tmpfs {} && {script}", disk.display());
     let mut command = std::process::Command::new("unshare");

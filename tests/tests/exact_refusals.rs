@@ -1,4 +1,5 @@
-//! What the exact engine cannot run is refused in one sentence, with the status that a shell would give.
+//! Runs impossible for the exact engine are refused
+//! in one sentence, with the exit status of a shell.
 
 use locality_tests::{Tracer, build, requires};
 
@@ -12,14 +13,14 @@ fn no_qemu() {
     tracer.command().env("PATH", "/nowhere");
     let done = tracer.run();
     if std::path::Path::new("/usr/local/lib/locality-bpf/qemu-x86_64").exists() {
-        // It is found there without `PATH`.
+        // QEMU is found at the installed path, without `PATH`.
         assert!(done.status.success(), "{}", done.stderr);
     } else {
         done.assert_refused(1, &["qemu-x86_64", "cargo xtask qemu", "apt-get install qemu-user"]);
     }
 }
 
-/// As the packages of some distributions: the option is not known.
+/// As in the packages of some distributions: QEMU does not know the option.
 #[test]
 fn a_qemu_without_plugins() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! The execution model of real traces: trip counts of a program whose loops are known, what other inputs and
-//! edits change, and what is refused; gzip, a program without symbols.
+//! The execution model of real traces: trip counts of a program with known loops, effects of new
+//! inputs and edits, and refusals; gzip, a program without symbols.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const N: f64 = 300.0;
 
-/// A trace of the known program, and a copy of it that tests may replace.
+/// A trace of the known program, and a copy of the program that tests may replace.
 struct Trace {
     folder: tempfile::TempDir,
     profile: PathBuf,
@@ -97,7 +97,7 @@ fn trip_counts_are_expressions_that_live_values_evaluate() {
     let fixed = of("fixed");
     assert!(fixed.iter().all(|(bound, trips)| bound == "30000" && *trips == 30_000.0), "{fixed:?}");
     assert!(!fixed.is_empty(), "{model:#}");
-    // The sum of the paths of a tree with one root is all of the time.
+    // The paths of a tree with one root sum to all of the time.
     let all: f64 =
         model["path"].as_array().expect("a path").iter().filter_map(|node| node["share"].as_f64()).sum();
     assert!((0.9..=1.000_001).contains(&all), "{all}");
@@ -203,7 +203,7 @@ fn what_cannot_be_used_is_refused_in_a_sentence() {
     model(profile, &["--machine", "/no/such/machine"]).assert_refused(1, &["cannot read /no/such/machine"]);
     let exact = write("exact.json", r#"{"schema":"locality-report/1","run":{"mode":"exact"}}"#);
     model(Path::new(&exact), &[]).assert_refused(1, &["the report of an exact run"]);
-    // A program that was replaced since the trace is not read, and the page says so.
+    // A program replaced since the trace is not read, and the page says this.
     let copy = folder.path().join("replaced.locality");
     let victim = folder.path().join("victim");
     std::fs::copy(program, &victim).expect("a copy");

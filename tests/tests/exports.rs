@@ -1,5 +1,5 @@
-//! Exports of a real trace, each opened by the program that it is for; a comparison of two real traces of a
-//! program in two layouts.
+//! Exports of a real trace, each opened by the intended program;
+//! a comparison of two real traces of a program in two layouts.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -66,7 +66,7 @@ fn number(value: &Value, path: &str) -> f64 {
     value.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {value:#}"))
 }
 
-/// What the report says of the metrics that every trace with windows has.
+/// Totals in the report of the metrics common to every trace with windows.
 fn totals(report: &Value) -> Vec<(&'static str, f64)> {
     let cpu_ns = number(report, "/run/cpu_s") * 1e9;
     let level = |index: usize, field: &str| number(report, &format!("/cache_use/levels/{index}/{field}"));
@@ -121,7 +121,7 @@ fn callgrind_annotate_reads_a_live_trace() {
     }
 }
 
-/// The schema that speedscope's package of npm brings.
+/// The schema in speedscope's npm package.
 fn speedscope_schema() -> Option<PathBuf> {
     let root = Command::new("npm").args(["root", "-g"]).output().ok()?;
     let root = PathBuf::from(String::from_utf8(root.stdout).ok()?.trim());
@@ -227,7 +227,7 @@ fn a_layout_that_wastes_lines_is_a_regression() {
     let gate = ["--fail-on", "misses:L1 > +20 %"];
     assert_eq!(diff([rows, columns], &gate).status.code(), Some(3));
     assert_eq!(diff([columns, rows], &gate).status.code(), Some(0));
-    // The function is another one: each side has lines of its own.
+    // The functions differ: each side has separate lines.
     let lone = |side: &str| page[side].to_string();
     assert!(lone("only_in_base").contains("brighten_by_rows"), "{}", lone("only_in_base"));
     assert!(lone("only_in_new").contains("brighten_by_columns"), "{}", lone("only_in_new"));

@@ -8,13 +8,13 @@ use locality_tests::programs::build;
 use locality_tests::{Cgroup, Target, Tracer, live, or_skip, requires};
 use serde_json::Value;
 
-/// Groups of a report by the name of their program.
+/// Groups of a report by program name.
 fn by_name(report: &Value) -> BTreeMap<&str, &Value> {
     let rows = report["groups"]["rows"].as_array().unwrap();
     rows.iter().map(|row| (row["comm"].as_str().unwrap(), row)).collect()
 }
 
-/// Miss ratio at a level, with its interval.
+/// Miss ratio at a level, with the interval's bounds.
 fn misses(group: &Value, level: u64) -> (f64, f64, f64) {
     let points = group["miss_ratios"].as_array().unwrap_or_else(|| panic!("{group:#}"));
     let point = points.iter().find(|point| point["level"] == level).unwrap();
@@ -28,7 +28,7 @@ fn programs_of_a_cgroup_have_their_own_rows() {
     let cgroup = or_skip!(Cgroup::unified());
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
-    // One goes through memory by columns, the other stays within a few lines.
+    // One walks memory by columns, the second stays within a few lines.
     let start = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(build(program));
         command.args(arguments);
@@ -57,8 +57,8 @@ fn programs_of_a_cgroup_have_their_own_rows() {
         assert!(cgroup.folder().to_str().unwrap().ends_with(path) && path.len() > 1, "{path}");
         assert!(group["coverage"]["windows"].as_f64().unwrap() > 0.5, "{group:#}");
     }
-    // `two_loops` takes a line of eight words at a time from beyond the cache. So does `column_walk` but for
-    // one access in nine, which walks by columns and misses each time.
+    // `two_loops` loads a line of eight words at a time from beyond the cache. `column_walk` does
+    // the same, but for one access in nine, which walks by columns and misses each time.
     let (loops, loops_low, loops_high) = misses(groups["two_loops"], 1);
     let (walk, walk_low, walk_high) = misses(groups["column_walk"], 1);
     assert!((loops - 1.0 / 8.0).abs() < 0.03 && loops_low <= loops && loops <= loops_high, "{loops}");

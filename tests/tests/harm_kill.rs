@@ -1,10 +1,9 @@
 //! The tracer is killed, stopped and paused at random moments: the traced program must not notice,
-//! and what was collected must be there.
+//! and the data collected must be in the profile.
 //!
-//! `LOCALITY_REPEAT=full` repeats as often as the project's figures ask for; without it, fewer
-//! times. A program that measures how long it stood still (`gap_meter.c`) runs traced beside one
-//! that is not traced: where the machine itself lets the untraced one stand still, the traced one
-//! may too.
+//! `LOCALITY_REPEAT=full` repeats as often as the project's figures ask for; without the variable,
+//! fewer times. A program that measures standstills (`gap_meter.c`) runs traced beside an untraced
+//! copy: if the machine stops the untraced copy, the traced copy may stand still too.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Longest time that a traced program may stand still.
 const FREEZE_MS: f64 = 200.0;
 
-/// The same if the cause of the stop continues: a kill must reach it first.
+/// The limit if the cause of the stop continues: a kill must reach the cause first.
 const FROZEN_MS: f64 = 500.0;
 
 /// Seconds of work of each traced program.
@@ -32,7 +31,7 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// So many times in CI, and for the figures.
+/// Repetitions in CI, and for the figures.
 fn repetitions(few: usize, many: usize) -> usize {
     match std::env::var("LOCALITY_REPEAT").as_deref() {
         Ok("full") => many,
@@ -47,7 +46,7 @@ fn monotonic_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A random number below `end` from the clock and what was drawn before (splitmix64, Steele et al. 2014).
+/// A random number below `end` from the clock and earlier numbers (splitmix64, Steele et al. 2014).
 fn random(state: &mut u64, end: u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut z = *state;
@@ -56,7 +55,7 @@ fn random(state: &mut u64, end: u64) -> u64 {
     (z ^ (z >> 31)) % end
 }
 
-/// The longest standstill measured by a program itself.
+/// The longest standstill measured by the program.
 fn gap_ms(finished: &Finished) -> f64 {
     let words: Vec<&str> = finished.stderr.split_whitespace().collect();
     match words[..] {
@@ -78,10 +77,9 @@ struct Seen {
     samples: usize,
 }
 
-/// Traces programs, one after the other, until `attacks` tracers were attacked; checks each program
-/// against an untraced run. `attack` gets a running tracer and its profile, and leaves the tracer
-/// ended; it returns false when the tracer was ended by the program's end before it could be
-/// attacked.
+/// Traces programs, one by one, until `attacks` tracers were attacked; checks each program against
+/// an untraced run. `attack` gets a running tracer and the profile's path, and leaves the tracer
+/// ended; false when the program's end came before the attack.
 fn campaign(
     name: &str,
     attacks: usize,
@@ -103,7 +101,7 @@ fn campaign(
                 Tracer::new().args(["-q", "-p", &target.pid().to_string(), "-o"]).args([&profile]);
             tracer.command().stdin(std::process::Stdio::null());
             seen.attacks += usize::from(attack(tracer, &profile, &mut random_state, &mut seen));
-            // A trace of a program that has ended may have left none.
+            // A tracer of an ended program may leave no profile.
             drop(std::fs::remove_file(&profile));
         }
         let (finished, control) = (target.finish(LIMIT), control.finish(LIMIT));
@@ -134,7 +132,7 @@ fn wait(target: &mut Target, at_most: Duration) -> bool {
     !target.is_running()
 }
 
-/// Opens the profile of a tracer that was killed at `killed_ns` and notes what it lacks.
+/// Opens the profile of a tracer killed at `killed_ns` and notes the missing time.
 fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
     if !profile.exists() {
         return;
@@ -145,13 +143,14 @@ fn examine(profile: &Path, attached: bool, killed_ns: u64, seen: &mut Seen) {
             seen.samples += read.samples.len();
             // Absent after a kill; present if the tracer went on and ended regularly.
             assert_eq!(read.known_ledger().and_then(Ledger::imbalance), None, "{:?}", read.ledger);
-            // All messages from before the header was last written stands before it in the file.
+            // All messages from before the last write of the
+            // header stand before the header in the file.
             let last_ns = read.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
             let until_ns = read.run.started_mono_ns + last_ns.max(read.run.wall_ns);
             let lacks_ns = killed_ns.saturating_sub(until_ns);
             seen.lacks_ms = seen.lacks_ms.max(lacks_ns as f64 / 1e6);
         }
-        // Killed in the first moments, before there was anything to write.
+        // Killed in the first moments, before the first write.
         Err(error) => assert!(!attached, "{error}"),
     }
 }
@@ -161,7 +160,7 @@ fn a_killed_tracer_harms_nobody_and_loses_a_second_at_most() {
     requires!(root, btf, watchpoints(4));
     let seen = campaign("kill", repetitions(25, 200), FREEZE_MS, |tracer, profile, random_state, seen| {
         let mut tracer = tracer.start();
-        // Loading, calibration, attaching, tracing: every phase is met.
+        // Loading, calibration, attaching, tracing: kills meet every phase.
         let wanted = Duration::from_micros(random(random_state, 2_500_000));
         let began = Instant::now();
         if wait(&mut tracer, wanted) {
@@ -216,12 +215,13 @@ fn a_paused_tracer_lets_the_program_go_and_takes_it_up_again() {
         examine(profile, false, paused_ns, seen);
         true
     });
-    // Before it attaches it may be stopped anywhere; afterwards it stops nobody.
+    // Before attaching, the tracer may be stopped anywhere;
+    // afterwards a paused tracer stops no thread.
     assert!(ended_by_guard * 4 <= seen.attacks, "{ended_by_guard} of {seen:?}");
 }
 
-/// `docker pause`, `systemctl freeze` and their like: the tracer is frozen with its whole cgroup,
-/// for much longer than the program may stand still.
+/// `docker pause`, `systemctl freeze` and similar: the tracer is frozen with the whole cgroup, for
+/// much longer than the program may stand still.
 fn freezes(name: &str, cgroup: Result<Cgroup, String>) {
     requires!(root, btf, watchpoints(4));
     let cgroup = match cgroup {
@@ -257,7 +257,7 @@ fn a_tracer_in_a_frozen_cgroup_of_version_1_freezes_nobody() {
     freezes("freeze-old", Cgroup::old("freezer"));
 }
 
-/// Asks a tracer to end and checks that it does, with a report, or was ended by its watchdog and said so.
+/// Asks a tracer to end and checks for an end with a report, or by the watchdog with a message.
 fn end(mut tracer: Target, ended_by_guard: &mut usize) {
     use std::os::unix::process::ExitStatusExt as _;
     wait(&mut tracer, Duration::from_millis(100));
@@ -270,7 +270,7 @@ fn end(mut tracer: Target, ended_by_guard: &mut usize) {
             *ended_by_guard += 1;
             assert!(left.stderr.contains("stood still"), "{left:?}");
         }
-        // Too early for a sample, or before it listens to signals.
+        // Too early for a sample, or before the tracer handles signals.
         (Some(libc::SIGTERM), _) | (_, Some(0 | 1)) => {}
         _ => panic!("{left:?}"),
     }
@@ -294,7 +294,7 @@ fn a_launched_command_outlives_its_tracer() {
         let has_ended = wait(&mut tracer, Duration::from_micros(random(&mut random_state, 800_000)));
         assert!(!has_ended, "round {round}: the tracer ended by itself: {:?}", tracer.finish(LIMIT));
         tracer.signal(libc::SIGKILL);
-        // The command holds the pipes: they are read until it ends.
+        // The command has the pipes open: the test reads until the command ends.
         let left = tracer.finish(LIMIT);
         assert_eq!(left.stdout, untraced.stdout, "round {round}");
     }

@@ -1,5 +1,6 @@
-//! The tool beside itself: it traces neither its own processes nor those that started it, it
-//! notices the loss of its watchdog, and delays of the tool do not delay the traced program.
+//! The tool beside its own processes: the tool traces neither these
+//! nor the processes that started the tool, notices the loss of the
+//! watchdog, and delays of the tool do not delay the traced program.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
@@ -18,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Longest time that a traced program may stand still while the tool is delayed.
 const HELD_UP_MS: f64 = 500.0;
 
-/// Processes, of the named ones, traced at this moment by one with this name.
+/// Processes among `pids` with a tracer at this moment.
 fn traced(pids: &[u32]) -> Vec<u32> {
     let tracer = |pid: u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -65,7 +66,7 @@ fn inside_the_traced_cgroup_the_tool_leaves_itself_alone() {
     );
 }
 
-/// A shell that becomes the tool by `exec` leaves it a child, an ordinary program.
+/// A shell that becomes the tool by `exec` leaves the tool a child, an ordinary program.
 #[test]
 fn a_child_from_before_is_traced_with_its_cgroup() {
     requires!(root, btf, watchpoints(4));
@@ -106,13 +107,13 @@ fn a_named_ancestor_is_measured_without_stops() {
     assert!(report.to_string().contains("it started this tool"), "{report:#}");
 }
 
-/// The longest standstill measured by a program itself.
+/// The longest standstill measured by the program.
 fn gap_ms(finished: &Finished) -> f64 {
     finished.stderr.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Traces a program beside an untraced one while `hold_up` does its worst; returns the tracer's
-/// results.
+/// Traces a program beside an untraced one while `hold_up`
+/// delays the tracer; returns the tracer's results.
 fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&mut Target)) -> Finished {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +137,7 @@ fn held_up(name: &str, change: impl FnOnce(&mut Tracer), hold_up: impl FnOnce(&m
     Finished { stdout: report.lines().map(str::to_owned).collect(), ..tracer }
 }
 
-/// Waits for a watchdog of this tracer other than the given one.
+/// Waits for a watchdog of the tracer, different from `other`.
 fn watchdog(tracer: &Target, other: u32) -> u32 {
     let until = Instant::now() + Duration::from_secs(20);
     while Instant::now() < until {
@@ -179,7 +180,7 @@ fn a_lost_watchdog_is_replaced_and_told() {
 #[test]
 fn a_tracer_whose_stderr_nobody_reads_holds_nobody() {
     requires!(root, btf, watchpoints(4));
-    // All its output goes into a soon full pipe.
+    // All output goes into a soon full pipe.
     let (_reader, writer) = std::io::pipe().unwrap();
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +230,7 @@ fn a_tracer_with_a_hundredth_of_a_processor_holds_nobody() {
         }
         std::thread::sleep(Duration::from_millis(3000));
         assert!(cgroup.processes().contains(&(tracer.pid() as i32)) || !tracer.is_running());
-        // It may end now.
+        // The tracer may end now.
         match cgroup.folder().join("cpu.max").exists() {
             true => cgroup.set("cpu.max", "max"),
             false => cgroup.set("cpu.cfs_quota_us", "-1"),
@@ -272,8 +273,8 @@ fn pages_that_nobody_has_filled_are_not_asked_for() {
     assert_eq!(of(&alone), of(&beside), "{}", traced.stderr);
 }
 
-/// The lower of two budgets holds: a program that pays 10 % of its time has a hundred samples in five
-/// seconds, and few of them where the tool itself may use next to nothing, which the report says.
+/// The lower of two budgets holds: with 10 % of the program's time, a hundred samples in five
+/// seconds; with almost no time for the tool, few samples and a notice in the report.
 #[test]
 fn the_tools_own_time_has_a_limit() {
     requires!(root, btf, watchpoints(4));

@@ -1,8 +1,7 @@
-//! Programs that live by signals, births, program changes and ptrace run under the tracer as they
-//! run without it.
+//! Programs with many signals, births, program changes and ptrace run traced as they run untraced.
 //!
-//! Each program checks itself and says by its exit status whether something was lost, added or
-//! interrupted. Killing and stopping the tracer is `harm_kill.rs`.
+//! Each program checks its own run; the exit status says whether signals were lost, added or
+//! interrupted calls. Killing and stopping the tracer is `harm_kill.rs`.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -56,16 +55,16 @@ impl Drop for Profile {
     }
 }
 
-/// Runs a program for `seconds`, attaches `late` after it is ready, and traces it to its end. A
-/// program whose own signals make stops costly may be let go before the first watchpoint or the
-/// first reuse: then, and only then, an empty report will do.
+/// Runs a program with `arguments`, attaches `late` after the program is ready, and traces to the
+/// end. A program whose signals make stops costly may be let go before the first watchpoint or the
+/// first reuse: only then may the report be empty.
 fn traced_to_the_end(program: &str, arguments: &[&str], late: Duration) -> (Finished, Value) {
     let profile = Profile::new(program);
     let target = Target::start(program, arguments);
     std::thread::sleep(late);
     let traced = Tracer::attach(target.pid(), "20").args(["-q", "-o", &profile.file()]).run();
     let report = traced.report_or_empty();
-    // What was watched before may not have been touched again.
+    // Words watched before the release may not have been touched again.
     let reasons = ["its own signals would make every stop costly", "No reuse was seen"];
     let let_go = report["empty"].as_str().is_none_or(|why| reasons.iter().any(|reason| why.contains(reason)));
     assert!(let_go, "{}: {:#}", traced.status, report["empty"]);
@@ -87,7 +86,7 @@ fn a_program_that_preempts_itself_by_sigurg_loses_none() {
     let (finished, report) = traced_to_the_end("sigurg_preempt", &["3"], Duration::ZERO);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
     assert_balanced(&report);
-    // And traced from before it installs its handler.
+    // And traced from before the program installs the handler.
     let profile = Profile::new("sigurg-launched");
     let program = build("sigurg_preempt");
     let launched = profile.launch(&[program.to_str().unwrap(), "2"]);
@@ -101,7 +100,8 @@ fn signals_of_the_kernel_reach_handlers_that_were_installed_late() {
     let _alone = alone();
     let (finished, report) = traced_to_the_end("own_signals", &["4"], Duration::ZERO);
     assert_eq!(finished.status.code(), Some(0), "{finished:?}");
-    // In its first half SIGURG was free, so a second one could be mistaken for the tool's.
+    // In the program's first half SIGURG was free, so a
+    // second SIGURG could be mistaken for the tool's.
     assert!(stops(&report) > 5, "{:#}", report["ledger"]);
     assert_balanced(&report);
 }
@@ -121,11 +121,13 @@ fn a_program_of_many_signals_gets_all_and_is_let_go() {
 fn traps_of_the_program_arrive_and_one_without_cause_does_not() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Some virtual machines lose the cause of a watchpoint's trap, and the program would die of what is left.
+    // Some virtual machines lose the cause of a watchpoint's
+    // trap, and the remaining trap would kill the program.
     let strays = |finished: &Finished| finished.stdout.iter().any(|line| line.ends_with("strays 1"));
     let untraced = Target::start("own_traps", &["1"]).finish(LIMIT);
     assert!(untraced.status.success() && strays(&untraced), "{untraced:?}");
-    // With room for what its own signals cost, lest it be let go on a slow machine.
+    // A budget for the cost of the program's signals
+    // too, or a slow machine would let the program go.
     let profile = Profile::new("own_traps");
     let target = Target::start("own_traps", &["3"]);
     let tracer = Tracer::attach(target.pid(), "20").args(["-q", "--overhead", "10", "-o", &profile.file()]);
@@ -141,7 +143,7 @@ fn waits_are_not_interrupted() {
     let _alone = alone();
     let target = Target::start("sleeper", &["4"]);
     let profile = Profile::new("sleeper");
-    // Attached, paused, continued and released while it waits.
+    // Attached, paused, continued and released while the program waits.
     let tracer = Tracer::attach(target.pid(), "2").args(["-q", "-o", &profile.file()]).start();
     std::thread::sleep(Duration::from_millis(1200));
     tracer.signal(libc::SIGTSTP);
@@ -213,12 +215,13 @@ fn next_change(target: &Target) -> Option<i32> {
 fn job_control_works_on_a_traced_program() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // In a process group of its own, but with its parent in the session: else SIGTSTP is ignored.
+    // In a separate process group, with the parent in the session: else SIGTSTP is ignored.
     let mut command = Command::new(build("sigurg_preempt"));
     command.arg("6").process_group(0);
     let target = Target::start_command(command);
     let profile = Profile::new("job");
-    // Of 1 % its own signals may take too much where stops are dear, and then it is rightly left alone.
+    // At 1 %, the program's signals may cost too much on a
+    // machine with slow stops, and the tool rightly lets go.
     let tracer =
         Tracer::attach(target.pid(), "20").args(["--overhead", "5", "-q", "-o", &profile.file()]).start();
     std::thread::sleep(Duration::from_millis(1000));
@@ -311,15 +314,16 @@ fn a_debugger_works_inside_a_trace() {
     assert!(traced.stdout.contains("exited with code 07"), "{} {}", traced.stdout, traced.stderr);
     let notices = profile.report()["notices"].to_string();
     assert!(notices.contains("already traced by process"), "{notices}");
-    // It counts by system call, and has no name for that by which a probed function returns.
+    // strace counts by system call, and has no name
+    // for the call by which a probed function returns.
     for _ in 0..5 {
         let traced = profile.launch(&["strace", "-f", "-c", "-o", "/dev/null", program, "1"]);
         assert_eq!(traced.status.code(), Some(7), "{} {}", traced.stdout, traced.stderr);
     }
 }
 
-/// Some processors make copies byte by byte while a word is watched, so that of a program that
-/// copies much, much is lost.
+/// Some processors copy byte by byte while a word is
+/// watched; a program with many copies loses much time.
 #[test]
 fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
     requires!(root, btf, watchpoints(4));
@@ -334,12 +338,12 @@ fn a_program_that_copies_is_watched_no_longer_than_the_budget_allows() {
     let program = Target::spawn(command);
     std::thread::sleep(Duration::from_millis(500));
     let profile = Profile::new("copies");
-    // Hardly a word of it is met again: a report without a reuse will do.
+    // Few words are touched again: a report without a reuse will do.
     let tracer = Tracer::attach(program.pid(), "6").args(["-q", "-o", &profile.file()]);
     let report = tracer.run().report_or_empty();
     let overhead = &report["overhead"];
     let lost = overhead["by_cause"]["strings"].as_f64().unwrap_or_default();
-    // Without an account of it, half of the program's time.
+    // Without an account of copies, half of the program's time.
     assert!(overhead["measured_percent"].as_f64().is_some_and(|all| all < 3.0), "{overhead}");
     let notices = report["notices"].to_string();
     let is_told = notices.contains("To keep the budget") && notices.contains("rep movs");
@@ -357,7 +361,7 @@ fn without_its_watchdog_the_tracer_stops_nobody_and_says_so() {
     let profile = Profile::new("watchdog");
     let tracer = Tracer::attach(target.pid(), "7").args(["-q", "-o", &profile.file()]).start();
     std::thread::sleep(Duration::from_millis(1200));
-    // Others are started in the place of lost ones, but not for ever.
+    // The tracer starts watchdogs in place of lost ones, but not for ever.
     let (mut killed, mut newest) = (Vec::new(), Instant::now());
     while newest.elapsed() < Duration::from_secs(2) {
         let found = children(tracer.pid()).into_iter().filter(|pid| name(*pid) == "locality-guard");

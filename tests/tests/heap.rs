@@ -1,9 +1,9 @@
-//! Allocations of real programs, followed by probes: each block that a program says it has is found
-//! at the moment that it says, with the function that asked for it, and is not found when it is
-//! gone; the budget holds; a killed tracer leaves clean text.
+//! Allocations of real programs, followed by probes: each block printed by a program is found at
+//! the printed moment, with the allocating function, and is not found after the free; the budget
+//! holds; a killed tracer leaves clean text.
 //!
-//! What is asserted is counted, never timed. The programs print moments of `CLOCK_MONOTONIC`, at
-//! which the blocks are asked for later.
+//! Assertions count and never time. The programs print moments of
+//! `CLOCK_MONOTONIC`, at which the blocks are looked up later.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::cell::RefCell;
@@ -28,12 +28,12 @@ use tokio::sync::mpsc;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// So much of the CPU time that no test program is let alone.
+/// A share of the CPU time large enough to follow every test program.
 const UNBOUNDED: f64 = 1e6;
 
-/// Follows allocations in this process, without a trace around it.
+/// Follows allocations in this process, without a surrounding trace.
 struct Follower {
-    /// Holds the maps.
+    /// Owns the maps.
     _object: Object,
     thread: HeapThread,
     events: mpsc::Receiver<Event>,
@@ -43,7 +43,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// `None`, and said, where the kernel cannot.
+    /// `None`, with a message, where the kernel cannot.
     fn start(share: f64) -> Option<Self> {
         let (object, _, heap) =
             Object::load_with(&Filter::Processes, &btf::kernel_offsets().unwrap(), true).unwrap();
@@ -67,16 +67,16 @@ impl Follower {
         self.thread.heap()
     }
 
-    /// Has a process probed, and waits until it is.
+    /// Has a process probed, and waits for the probes.
     fn attach(&self, pid: u32) {
         self.know(pid);
         self.heap().launched(pid, PathBuf::from(format!("/proc/{pid}/exe")));
     }
 
-    /// Reads the rules of unwinding its stacks, while it runs.
+    /// Reads the rules of unwinding the process's stacks, while the process runs.
     fn know(&self, pid: u32) {
         self.processes.attach(pid).unwrap();
-        // A file can be opened as long as the process has it.
+        // A file can be opened as long as the process maps the file.
         for mapping in Mappings::read(pid).unwrap().iter().filter(|mapping| mapping.executable) {
             let inside = Registers { rip: mapping.start + 16, ..Registers::default() };
             drop(self.sites.borrow_mut().walk(pid, &inside, &[]));
@@ -102,20 +102,20 @@ impl Follower {
     }
 }
 
-/// What was learnt.
+/// Results of a follower.
 struct Followed {
     heap: Heap,
     paths: HashMap<u64, Vec<String>>,
 }
 
-/// What a program says of an address.
+/// A program's statement about an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A block stands there.
+    /// A block stands at the address.
     Stands,
-    /// It is gone.
+    /// The block is gone.
     Gone,
-    /// There was none.
+    /// No block stood at the address.
     Never,
 }
 
@@ -130,7 +130,7 @@ struct Said {
     bytes: u64,
 }
 
-/// What a program said, and a child of it in between.
+/// Lines of a program, and of a child of the program in between.
 fn said(finished: &Finished, pid: u32) -> Vec<Said> {
     let mut by = pid;
     let mut all = Vec::new();
@@ -162,7 +162,7 @@ impl Followed {
         self.heap.find(said.pid, said.address + offset, said.at_ns)
     }
 
-    /// Checks each line; returns the names of the sites that were met.
+    /// Checks each line; returns the names of the sites met.
     fn check(&self, lines: &[Said]) -> HashSet<String> {
         let mut met = HashSet::new();
         let mut stood_at: HashMap<(u32, u64), u64> = HashMap::new();
@@ -198,7 +198,7 @@ impl Followed {
     }
 }
 
-/// Starts a program, probes it and lets it go; returns its output.
+/// Starts a program, probes the process, and lets the program run on; returns the output.
 fn follow(program: PathBuf, arguments: &[&str]) -> Option<(Followed, Vec<Said>, Finished)> {
     follow_command(std::process::Command::new(program), arguments)
 }
@@ -272,7 +272,7 @@ fn blocks_of_every_kind_are_found_at_their_moments() {
         (0, 0, 0, 0),
         "{summary:?}"
     );
-    // Four threads of 51 each, and a dozen more; small ones are counted, and what stood before is not.
+    // Four threads of 51 each, and a dozen more; small blocks are counted, earlier blocks are not.
     assert!((210..260).contains(&summary.seen) && summary.small > 0, "{summary:?}");
     assert!(summary.made >= summary.seen + summary.small && summary.watched == 1.0, "{summary:?}");
     let totals = followed.heap.totals();
@@ -304,7 +304,7 @@ fn a_statically_linked_program_is_followed() {
     assert_eq!(followed.check(&lines), names(&C_SITES));
 }
 
-/// The libraries that stand in for the C library's allocator, and the packages of Debian that bring them.
+/// The libraries that replace the C library's allocator, and Debian's packages of them.
 const ALLOCATORS: [(&str, &str); 3] = [
     ("libjemalloc.so.2", "libjemalloc2"),
     ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
@@ -333,7 +333,7 @@ fn blocks_of_other_allocators_are_followed() {
         assert_eq!(followed.check(&lines), names(&C_SITES), "{library}");
         let summary = followed.heap.summary();
         assert_eq!((summary.lost, summary.folded, summary.pauses), (0, 0, 0), "{library} {summary:?}");
-        // Each allocation once, through whichever of the library's functions it went.
+        // Each allocation once, through whichever of the library's functions.
         assert!((210..260).contains(&summary.seen), "{library} {summary:?}");
     }
 }
@@ -378,20 +378,20 @@ fn a_program_that_only_allocates_is_watched_within_the_share() {
     let pid = target.pid();
     follower.attach(pid);
     let finished = target.finish(LIMIT);
-    // It runs so long, on a busy machine with less CPU time.
+    // The program runs 6 s, on a busy machine with less CPU time.
     let cpu_ns = 6e9;
     let calls: u64 =
         finished.stdout.iter().find_map(|line| line.strip_prefix("calls ")?.parse().ok()).unwrap();
     let summary = follower.finish().heap.summary();
     eprintln!("{calls} calls, {summary:?}");
-    // Counted probes times their price; beyond the share the credit of the start and a burst or two
-    // that ran over.
+    // Counted probes times their price; beyond the share, the
+    // credit of the start and one or two bursts over the limit.
     let allowed_ns = share * cpu_ns + 5e6 + 10e6;
     assert!((summary.cost_ns as f64) < allowed_ns, "{summary:?}");
     assert!(summary.pauses >= 1 && summary.watched < 0.5, "{summary:?}");
     assert!(summary.seen > 0 && summary.seen < calls / 10, "{calls} {summary:?}");
-    // What it made is extrapolated from CPU time that was mostly the probes'; on a busy machine it
-    // is far too little.
+    // The extrapolation uses CPU time spent mostly in
+    // probes; on a busy machine the number is far too low.
     assert!(
         (summary.seen + summary.small..calls.saturating_mul(50)).contains(&summary.made),
         "{calls} {summary:?}"
@@ -443,7 +443,7 @@ fn a_killed_tracer_leaves_the_text_clean() {
         std::thread::sleep(Duration::from_millis(5));
     }
     eprintln!("clean {:?} after the tracer was killed", killed.elapsed());
-    // It allocates all the time: a remaining breakpoint would end it at once.
+    // The program allocates all the time: a remaining breakpoint would end the program at once.
     std::thread::sleep(Duration::from_millis(200));
     assert!(target.is_running());
     target.signal(libc::SIGTERM);

@@ -1,5 +1,5 @@
-//! Programs that give what they own odd names, or odd files: names are any bytes, and what lies in
-//! `/tmp` may be anyone's. The trace goes on, the program too, and the report says what is missing.
+//! Programs with odd names or odd files: names are any bytes, and files in `/tmp` may be any
+//! user's. The trace goes on, the program too, and the report says which data are missing.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::ffi::{OsStr, OsString};
@@ -18,8 +18,8 @@ fn os(bytes: &[u8]) -> OsString {
     OsString::from_vec(bytes.to_vec())
 }
 
-/// Names of which each breaks another way to read text: cut within a letter, no UTF-8 at all, and
-/// text that looks like other fields of the kernel's files.
+/// Each name breaks a different way to read text: cut within a letter, no UTF-8 at all, and text
+/// similar to further fields of the kernel's files.
 const NAMES: [&[u8]; 6] = [
     b"\xe8\xa8\x88\xe7\xae\x97\xe3\x82\xb9\xe3\x83\xac\xe3\x83",
     b"\xff\xfe\x80 \xc3",
@@ -29,7 +29,7 @@ const NAMES: [&[u8]; 6] = [
     b"\x1b[31m\x9b",
 ];
 
-/// The report of a running program, for so many seconds; the profile is thrown away.
+/// The report of a running program after `seconds`; the profile is discarded.
 fn attach(pid: u32, seconds: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("t.locality");
@@ -90,8 +90,7 @@ fn programs_with_any_name_are_attached_and_launched() {
     }
 }
 
-/// Mounts with odd names: one of another kind, one of the hierarchy itself, below which the cgroup
-/// is named.
+/// Mounts with odd names: of tmpfs, and of the cgroup hierarchy, below which the cgroup is named.
 #[test]
 fn one_odd_mount_does_not_hide_the_cgroups() {
     requires!(root, btf, watchpoints(4), command("unshare"));
@@ -133,7 +132,7 @@ b #'
     assert_measured(&report);
 }
 
-/// The report of a program that runs generated code, for so many seconds.
+/// The report of a program that runs generated code, after `seconds`.
 fn perf_map(mode: &str, seconds: &str) -> Value {
     let target = Target::start("perf_map", &["20", mode]);
     let report = attach(target.pid(), seconds);
@@ -153,7 +152,7 @@ fn later_functions_of_a_perf_map_take_the_place_of_earlier_ones() {
         let text = perf_map(mode, "2").to_string();
         assert!(text.contains("run_now") && !text.contains("ran_before"), "{mode}: {text}");
     }
-    // Both ran during the trace, one after the other, at one address.
+    // Both functions ran during the trace, one by one, at one address.
     let text = perf_map("later", "4").to_string();
     assert!(text.contains("run_now"), "{text}");
 }
@@ -173,8 +172,8 @@ fn a_perf_map_that_may_be_anyones_is_not_believed() {
     }
 }
 
-/// Lets every compressed section of an ELF file claim so many bytes (Elf64_Ehdr, Elf64_Shdr and
-/// Elf64_Chdr of elf(5)).
+/// Lets every compressed section of an ELF file claim `claimed`
+/// bytes (Elf64_Ehdr, Elf64_Shdr and Elf64_Chdr of elf(5)).
 fn claim(file: &Path, claimed: u64) -> usize {
     let mut bytes = std::fs::read(file).unwrap();
     let at = |bytes: &[u8], at: usize, len: usize| {
@@ -194,7 +193,7 @@ fn claim(file: &Path, claimed: u64) -> usize {
     changed
 }
 
-/// Traces a program for 2 s and looks at the variables that its accesses fell on, too; it must run on.
+/// Traces a program for 3 s and lists the variables accessed, too; the program must run on.
 fn harmless(program: &Path, says: &str) {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("t.locality");
@@ -219,7 +218,7 @@ fn debug_information_that_claims_too_much_costs_only_names() {
         assert!(claim(&program, claimed) > 2);
         harmless(&program, "claims more than it can hold");
     }
-    // The same in a separate debug file.
+    // The same claims in a separate debug file.
     let program = programs::build_in(folder.path(), "two_loops", "-gz=zlib");
     let script = "cd \"$(dirname \"$0\")\" && objcopy --only-keep-debug two_loops two_loops.debug && \
                   strip two_loops && objcopy --add-gnu-debuglink=two_loops.debug two_loops";

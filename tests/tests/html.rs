@@ -1,5 +1,6 @@
-//! HTML reports in a real browser: of traces, of an exact run, of reports that no trace gives. The browser
-//! checks are `userspace/html/ui/test/run.mjs`; here are the reports, who may read them, and who opens them.
+//! HTML reports in a real browser: of traces, of an exact run, of reports
+//! impossible for a trace. The browser checks are `userspace/html/ui/test/run.mjs`;
+//! here are the reports, their readers, and the user who opens them.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::{
@@ -11,7 +12,7 @@ use std::{
 
 use locality_tests::{Target, Tracer, build, requires};
 
-/// Times of pages are judged with this factor, because other tests share the machine.
+/// Time limits of pages have this factor, because further tests share the machine.
 const PATIENCE: &str = "6";
 const BROWSER_LIMIT: Duration = Duration::from_secs(600);
 
@@ -27,12 +28,12 @@ fn packages() -> Result<(), String> {
     }
 }
 
-/// The report of a profile as a page, and all its pairs as JSON.
+/// The report of a profile as a page, and all pairs as JSON.
 fn both(folder: &Path, name: &str, profile: &Path) {
     let page = folder.join(format!("{name}.html"));
     let page =
         Tracer::new().args(["report", "-q", "--format", "html", "-o"]).args([&page]).args([profile]).run();
-    // An empty report and one of a trace that was cut short say so, and exit 1.
+    // An empty report and the report of an interrupted trace say so, and exit 1.
     assert!(page.status.code().is_some_and(|code| code < 2), "{name}: {}", page.stderr);
     let json = folder.join(format!("{name}.json"));
     let all = ["report", "-q", "--format", "json", "--top", "1000000", "--report"];
@@ -94,7 +95,7 @@ fn pages_hold_what_they_promise_in_a_browser() {
     println!("{}", node("test/run.mjs", &[folder.path()]));
 }
 
-/// A small exact report, which takes no trace.
+/// A small exact report, without a trace.
 fn small(folder: &Path) -> PathBuf {
     let file = folder.join("small.locality");
     let report =

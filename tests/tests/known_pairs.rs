@@ -1,28 +1,28 @@
-//! Traces programs with a known answer, live: the heaviest pair of the report is the known one,
-//! with its lines, and each use was confirmed by the trap of the very instruction that the stop
-//! foretold.
+//! Traces programs with a known answer, live: the heaviest pair of the
+//! report is the known pair, with both lines, and each use was
+//! confirmed by the trap of the very instruction predicted at the stop.
 
 use std::os::unix::process::ExitStatusExt as _;
 
 use locality_tests::live::{Live, beside};
 use locality_tests::{Target, known, markers, requires};
 
-/// Enough budget for some thirty samples a second with their windows, so that six seconds tell
-/// pairs of 25 % and 10 % apart.
+/// Enough budget for some thirty samples a second with
+/// windows: six seconds tell pairs of 25 % and 10 % apart.
 const BUDGET: [&str; 2] = ["--overhead", "3"];
 
-/// How long a program is traced, and how long when that was not enough.
+/// Seconds of a trace, and of the second trace if the first was too short.
 const SECONDS: [&str; 2] = ["6", "24"];
 
-/// Watches that the shares of pairs are computed from.
+/// Least number of watches for shares of pairs.
 const WATCHES: usize = 50;
 
-/// Traces `program`, running with `arguments`, until its pair `name` is on top.
+/// Traces `program`, running with `arguments`, until the program's pair `name` is on top.
 fn top_pair(program: &str, arguments: &[&str], name: &str) -> Live {
     top_pair_with(&BUDGET, program, arguments, name)
 }
 
-/// The same with these options of the tracer.
+/// Traces with `options` of the tracer.
 fn top_pair_with(options: &[&str], program: &str, arguments: &[&str], name: &str) -> Live {
     let _beside = beside();
     let target = Target::start(program, arguments);
@@ -38,7 +38,7 @@ fn has_enough(live: &Live) -> bool {
     live.profile.watches.len() >= WATCHES
 }
 
-/// Common properties of these programs: simple code that runs all the time.
+/// Common properties of the programs: simple code that runs all the time.
 fn sound(live: &Live) {
     // A machine that keeps the tracer waiting for 50 ms gets a sample now and then without a stop.
     let source = live.report["run"]["sources"]["address"].as_str().unwrap_or_default();
@@ -74,7 +74,7 @@ fn median_ms(live: &Live) -> f64 {
 fn two_loops_over_one_array() {
     requires!(root, btf, watchpoints(4));
     let live = top_pair("two_loops", &[], "written_read");
-    // One pass over the array lies between: a million steps.
+    // One pass over the array lies between use and reuse: a million steps.
     assert!(top(&live)["far"] == true && median_ms(&live) > 0.5, "{} ms", median_ms(&live));
     assert_eq!(top(&live)["cross_thread_share"]["value"], 0.0);
     assert_eq!(top(&live)["kernel_share"]["value"], 0.0);
@@ -112,7 +112,7 @@ fn recursion_down_and_up() {
 fn generated_code_with_a_perf_map() {
     requires!(root, btf, watchpoints(4));
     let live = top_pair("jit_loop", &["0", "map"], "generated");
-    // It would remove its map itself without the kill.
+    // Without the kill, the program would remove the map.
     std::fs::remove_file(format!("/tmp/perf-{}.map", live.profile.run.pids[0])).unwrap();
 }
 
@@ -121,7 +121,7 @@ fn generated_code_without_a_map_has_a_reason_for_each_name() {
     requires!(root, btf, watchpoints(4));
     let _beside = beside();
     let target = Target::start("jit_loop", &[]);
-    // Of few samples another pair may be the first.
+    // With few samples, a different pair may be the first.
     let on_top = |live: &Live| top(live)["use"]["frames"][0]["function"].is_null();
     let live = Live::trace_until(target.pid(), SECONDS, &BUDGET, |live| has_enough(live) && on_top(live));
     sound(&live);
@@ -129,7 +129,7 @@ fn generated_code_without_a_map_has_a_reason_for_each_name() {
         let frames = top(&live)[end]["frames"].as_array().unwrap();
         assert!(frames[0]["function"].is_null(), "{}", frames[0]);
         assert!(frames[0]["unknown"].as_str().unwrap().contains("no perf map"), "{}", frames[0]);
-        // The generated code keeps no frame pointer, and yet its caller is found.
+        // The generated code has no frame pointer, and yet the caller is found.
         assert!(frames.iter().any(|frame| frame["function"] == "main"), "{frames:?}");
     }
 }

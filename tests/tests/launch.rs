@@ -1,4 +1,5 @@
-//! A launched command starts as it would alone, live and under `exact`: whatever its parent arranged.
+//! A launched command starts as it would alone, live and
+//! under `exact`, for every state arranged by the parent.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::{
@@ -9,8 +10,8 @@ use std::{
 
 use locality_tests::{build, requires};
 
-/// A parent: arranges the state named by its first argument, then becomes the rest of its
-/// arguments.
+/// A parent: arranges the state named by the first
+/// argument, then becomes the rest of the arguments.
 const PARENT: &str = r#"
 import ctypes, os, resource, signal, sys
 prctl = ctypes.CDLL(None).prctl
@@ -53,8 +54,8 @@ dict(ways())[sys.argv[1]]()
 os.execvp(sys.argv[2], sys.argv[2:])
 "#;
 
-/// The names of what [`PARENT`] arranges, but for the alarm and for what QEMU does not hand on:
-/// real-time signals by their numbers, whether the program is a reaper of orphans.
+/// The states that [`PARENT`] arranges, but for the alarm and for states lost under QEMU: real-time
+/// signals by number, whether the program is a reaper of orphans.
 const WAYS: [&str; 20] = [
     "plain",
     "nohup",
@@ -98,7 +99,7 @@ fn below(way: &str, command: &[&str], folder: &Path) -> Output {
 fn seen(output: &Output) -> (Vec<String>, Option<i32>) {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // QEMU receives these apart from the others, so they come first there.
+    // QEMU receives these variables apart from the rest, so they come first under QEMU.
     let is_apart =
         |line: &String| line.starts_with("environment LD_") || line.starts_with("environment QEMU_");
     lines.sort_by_key(|line| std::cmp::Reverse(is_apart(line)));
@@ -122,7 +123,7 @@ fn compare(ways: &[&str], options: &[&str]) {
         let launched = below(way, &command, folder.path());
         let (expected, got) = (seen(&alone), seen(&launched));
         if got.1 == Some(1) && *way == "few descriptors" {
-            // Without the right to raise the limit there is an error, and the program does not start.
+            // Without the right to raise the limit, an error comes and the program does not start.
             let said = String::from_utf8_lossy(&launched.stderr);
             assert!(said.contains("`ulimit -n`") && said.contains("prlimit") && got.0.is_empty(), "{said}");
             continue;
@@ -155,7 +156,7 @@ fn a_command_under_exact_starts_as_alone() {
     compare(&WAYS, &["exact"]);
 }
 
-/// The alarm that a parent left running ends the command, and not the tracer.
+/// The alarm of a parent ends the command, and not the tracer.
 #[test]
 fn an_alarm_is_the_commands() {
     requires!(root, btf, command("python3"), command("qemu-x86_64"));
@@ -179,7 +180,7 @@ fn an_alarm_is_the_commands() {
     }
 }
 
-/// A program that a command executes gets the mask and the ignored signals of who executes it.
+/// A program executed by a command gets the command's mask and ignored signals.
 #[test]
 fn what_a_command_executes_starts_as_alone() {
     requires!(root, command("python3"), command("qemu-x86_64"));
@@ -194,7 +195,7 @@ fn what_a_command_executes_starts_as_alone() {
         let mut launched = vec![tracer, "exact", "-q", "--report", report, "--"];
         launched.extend(command);
         let launched = below("plain", &launched, folder.path());
-        // Signals that wait for the program are QEMU's until the program takes them.
+        // Signals pending for the program are QEMU's until the program takes them.
         let lines = |output: &Output| -> Vec<String> {
             seen(output).0.into_iter().filter(|line| !line.ends_with("pending")).collect()
         };

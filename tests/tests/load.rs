@@ -12,7 +12,8 @@ use perf_event_open_sys::bindings::{HW_BREAKPOINT_R, HW_BREAKPOINT_RW, HW_BREAKP
 
 use locality_tests::requires::open_watchpoint;
 
-/// The committed budget: a program and the most instructions that the verifier may walk through, a line each.
+/// The committed budget: a program and the most
+/// instructions that the verifier may process, a line each.
 const BUDGET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ebpf/complexity.budget");
 
 /// A larger excess over the measured value is no budget any more.
@@ -31,7 +32,7 @@ fn budget() -> BTreeMap<String, u32> {
     lines.map(entry).collect()
 }
 
-/// Verified instructions of the eBPF programs that a process holds, by name, as the kernel counted them.
+/// Verified instructions of a process's eBPF programs, by name, as the kernel counted.
 fn programs_of(pid: u32) -> BTreeMap<String, u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
     let ids: Vec<u32> = entries
@@ -97,7 +98,7 @@ fn a_fifth_watchpoint_in_a_thread_is_refused() {
         (0..4).map(|index| open_watchpoint(address(index), 8, HW_BREAKPOINT_RW).unwrap()).collect();
     let refused = open_watchpoint(address(4), 8, HW_BREAKPOINT_RW).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
-    // A register that is given back can be taken again, and the refusal took none.
+    // A register given back can be taken again, and the refusal took none.
     drop(held);
     let again: Vec<_> =
         (0..4).filter_map(|index| open_watchpoint(address(index), 8, HW_BREAKPOINT_RW).ok()).collect();
@@ -125,7 +126,7 @@ fn more_than_eight_bytes_or_unaligned_ones_cannot_be_watched() {
     }
     for bytes in [0, 3, 5, 16, 64] {
         let refused = open_watchpoint(address(0), bytes, HW_BREAKPOINT_RW).unwrap_err();
-        // The second where the address is aligned to so many bytes: AMD has such breakpoints
+        // The second error where the address is aligned to `bytes` bytes: AMD has such breakpoints
         // (`arch_build_bp_info` in the kernel's arch/x86/kernel/hw_breakpoint.c).
         let refusals = [Some(libc::EINVAL), Some(libc::EOPNOTSUPP)];
         assert!(refusals.contains(&refused.raw_os_error()), "{bytes} bytes: {refused}");

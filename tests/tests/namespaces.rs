@@ -1,5 +1,6 @@
-//! The tracer in a pid namespace that is not the first one, as in a sidecar container: ids are those of the
-//! namespace, whoever is outside is never measured, and the rights are the least that a container can give.
+//! The tracer in a nested pid namespace, as in a sidecar container:
+//! ids are the namespace's, processes outside are never measured,
+//! and the capabilities are the least that a container can give.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeSet;
@@ -15,28 +16,28 @@ use locality_tests::tracer::binary;
 use locality_tests::{Target, live, requires};
 use serde_json::Value;
 
-/// A separate namespace with a script as process 1. All its processes end with it.
+/// A separate namespace with a script as process 1. All processes inside end with the script.
 const INSIDE: [&str; 6] = ["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"];
 
-/// Collisions of numbers that are tried. `LOCALITY_COLLISIONS` asks for more.
+/// Number of pid collisions tried. `LOCALITY_COLLISIONS` asks for more.
 const COLLISIONS: u32 = 4;
 
-/// What a tracer left.
+/// Results of a tracer.
 struct Traced {
     folder: tempfile::TempDir,
     output: Output,
 }
 
 impl Traced {
-    /// Runs a shell script in a namespace of its own. `$TRACER` is the tracer with its usual options; the
-    /// tracer writes profile and report into a folder.
+    /// Runs a shell script in a separate namespace. `$TRACER` is the tracer with the usual options;
+    /// the tracer writes profile and report into a folder.
     fn inside(script: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", "60", "unshare"]).args(INSIDE).args([script, "sh"]).args(arguments);
         Self::of(command, "TRACER")
     }
 
-    /// Runs a command whose variable of this name is the tracer.
+    /// Runs a command with the tracer in the variable `variable`.
     fn of(mut command: Command, variable: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (profile, report) = (folder.path().join("t.locality"), folder.path().join("report"));
@@ -63,13 +64,13 @@ impl Traced {
         )
     }
 
-    /// The trace was made and its ledger balances.
+    /// The trace succeeded and the ledger balances.
     fn report(&self) -> Value {
         assert!(self.output.status.success(), "{}", self.said());
         self.whatever_was_sampled()
     }
 
-    /// The same, also for a failing trace without samples.
+    /// The report also of a failing trace without samples.
     fn whatever_was_sampled(&self) -> Value {
         let text = fs::read_to_string(self.file("report")).unwrap_or_else(|e| panic!("{e}: {}", self.said()));
         let report: Value = serde_json::from_str(&text).unwrap();
@@ -82,13 +83,13 @@ impl Traced {
     }
 }
 
-/// Names of the threads that samples fell on.
+/// Names of the sampled threads.
 fn sampled(profile: &Profile) -> BTreeSet<&str> {
     let thread = |sample: &locality_model::Sample| &profile.threads[sample.thread.0 as usize];
     profile.samples.iter().map(|sample| thread(sample).name.as_str()).collect()
 }
 
-/// Functions that samples were interrupted in.
+/// Functions interrupted by samples.
 fn functions(profile: &Profile) -> BTreeSet<String> {
     let innermost = profile.samples.iter().filter_map(|sample| {
         profile.stacks[sample.stack.0 as usize].frames.first().map(|frame| &profile.frames[frame.0 as usize])
@@ -124,7 +125,7 @@ fn a_process_is_traced_by_its_number_in_the_namespace() {
     assert!(report["pairs"].as_array().is_some_and(|pairs| !pairs.is_empty()), "{report:#}");
 }
 
-/// A busy process outside has the number of an idle one, and then of a busy one, inside.
+/// A busy process outside has the pid of an idle process inside, and then of a busy process inside.
 #[test]
 fn a_stranger_with_the_same_number_is_never_measured() {
     requires!(root, btf, watchpoints(4), command("unshare"));
@@ -156,7 +157,7 @@ fn a_stranger_with_the_same_number_is_never_measured() {
     }
 }
 
-/// Who is in a namespace below has a number here; who is above has none.
+/// Processes in a namespace below have a pid here; processes above have none.
 #[test]
 fn all_of_the_namespace_is_traced_but_the_tool_and_its_ancestors() {
     requires!(root, btf, watchpoints(4), command("unshare"));
@@ -173,7 +174,7 @@ fn all_of_the_namespace_is_traced_but_the_tool_and_its_ancestors() {
     assert!(!profile.threads.iter().any(|thread| thread.name.contains("locality")), "{:?}", profile.threads);
 }
 
-/// The program of a container, in whose namespace the tracer is started, as a sidecar is.
+/// The program of a container, with the tracer started in the program's namespace, as a sidecar is.
 #[test]
 fn process_1_of_a_container_is_a_target() {
     requires!(root, btf, watchpoints(4), command("unshare"), command("nsenter"));
@@ -193,7 +194,7 @@ fn process_1_of_a_container_is_a_target() {
     }
 }
 
-/// The tracer with exactly these capabilities, as root or as another user.
+/// The tracer with exactly these capabilities, as root or as `user`.
 fn with_capabilities(capabilities: &[&str], user: Option<&str>, target: &Target) -> Traced {
     let sets = capabilities.iter().fold("-all".to_owned(), |sets, name| format!("{sets},+{name}"));
     let mut command = Command::new("timeout");
@@ -206,13 +207,13 @@ fn with_capabilities(capabilities: &[&str], user: Option<&str>, target: &Target)
 }
 
 impl Traced {
-    /// The same in a folder writable for another user.
+    /// Runs in a folder writable for `user`.
     fn of_user(mut command: Command, user: Option<&str>) -> Self {
         let Some(user) = user else { return Self::of(command, "TRACER") };
         let folder = tempfile::tempdir().unwrap();
         let own: u32 = user.parse().unwrap();
         std::os::unix::fs::chown(folder.path(), Some(own), Some(own)).unwrap();
-        // The folder of the build may be closed to others.
+        // The folder of the build may be closed to `user`.
         let tracer = folder.path().join("locality-bpf");
         fs::copy(binary(), &tracer).unwrap();
         let at = |name: &str| folder.path().join(name).display().to_string();
@@ -227,7 +228,7 @@ impl Traced {
     }
 }
 
-/// Window processes of tracers that had the five capabilities and are gone, by their bounding sets.
+/// Window processes left by dead tracers with the five capabilities, found by bounding set.
 fn orphans() -> Vec<String> {
     let left = || {
         let folders = fs::read_dir("/proc").unwrap().flatten();
@@ -311,7 +312,7 @@ fn namespaces_in_which_nothing_can_be_told_are_refused() {
         command.args(arguments);
         command
     };
-    // `/proc` is still that of the namespace around.
+    // `/proc` still belongs to the namespace around.
     refused(with(unshare(&["--pid", "--fork"]), &["-p", "1"]), &["/proc", "mount -t proc"]);
     if Path::new("/proc/self/ns/user").exists() {
         let inside = unshare(&["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);

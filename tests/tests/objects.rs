@@ -6,9 +6,9 @@
 //! allowed for what lies between the loops (a clock read every few hundred thousand accesses, the
 //! phase that a timer prefers). No figure of time is asserted.
 //!
-//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects -- --nocapture` takes
-//! so many samples of each program and prints the table of docs/journal/2026-11.md: how far the shares are
-//! off, in percentage points.
+//! `LOCALITY_OBJECTS_SAMPLES=1000 cargo test -p locality-tests --test objects
+//! -- --nocapture` takes 1,000 samples of each program and prints the table of
+//! docs/journal/2026-11.md: the errors of the shares, in percentage points.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 /// Seconds of a trace.
 const SECONDS: &str = "5";
-/// Where names are looked for at low priority while the program lives.
+/// Seconds of a trace that finds names at low priority while the program lives.
 const LONGER: &str = "12";
 
 fn trace(program: &str, arguments: &[&str]) -> Live {
@@ -41,7 +41,7 @@ fn objects(report: &Value) -> &[Value] {
     report["objects"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The rows of a name, whatever their kind.
+/// The summed share of a name's rows, of every kind.
 fn share_of(report: &Value, name: &str) -> f64 {
     let rows = objects(report).iter().filter(|row| row["name"] == name);
     rows.filter_map(|row| row["access_share"].as_f64()).sum()
@@ -95,7 +95,7 @@ fn assert_shares(live: &Live, truth: &[(&str, f64)]) {
         );
     }
     let n = whole(&report["objects_summary"]["n"]);
-    // Samples without a window count with their own access.
+    // Samples without a window count with the sample's access.
     assert!(n as usize >= live.profile.uses.len(), "{n} of {}", live.profile.uses.len());
     for (name, share) in truth {
         assert_near(name, share_of(report, name), *share, n, report);
@@ -140,7 +140,7 @@ fn globals() {
     assert_eq!(hot["bytes"], 8 << 16);
     let cold = row(&live.report, "cold_table");
     assert_eq!((hot["loads"].as_f64(), cold["stores"].as_f64()), (Some(1.0), Some(1.0)));
-    // Each line of code touches one of them only.
+    // Each line of code touches one array only.
     for line in hot["lines"].as_array().unwrap() {
         assert_eq!(line["kind"], "load", "{line:#}");
     }
@@ -197,8 +197,8 @@ fn arrays_of_a_frame() {
     assert_eq!((ring["kind"].as_str(), ring["function"].as_str()), (Some("stack"), Some("stack")));
 }
 
-/// Without records of allocations blocks bear the name of the pointer that holds their base, and
-/// are said to be inferred.
+/// Without records of allocations, blocks bear the name of
+/// the pointer to the block's base, marked as inferred.
 #[test]
 fn heap_arrays_by_the_pointers_that_hold_them() {
     requires!(root, btf, watchpoints(4));
@@ -212,7 +212,7 @@ fn heap_arrays_by_the_pointers_that_hold_them() {
     assert_eq!(live.profile.heap, None);
 }
 
-/// With them they have their allocation's call path, and are known.
+/// With records, blocks have the allocation's call path, and are known.
 #[test]
 fn heap_arrays_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
@@ -229,7 +229,7 @@ fn heap_arrays_by_their_allocation() {
     assert!(heap.seen >= 3 && heap.made >= heap.seen && heap.sites.len() >= 3, "{heap:?}");
 }
 
-/// Launches a program, with its allocations recorded unless more arguments say otherwise.
+/// Launches a program, with recorded allocations unless `more` says otherwise.
 fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
@@ -247,8 +247,8 @@ fn launch(program: &Path, arguments: &[&str], more: &[&str]) -> Live {
     Live { report, profile, stderr: traced.stderr }
 }
 
-/// Blocks of less than the default least size, when they are asked for; and what is said of them
-/// when they are not.
+/// Blocks smaller than the default least size, with
+/// `--heap-min`; and the report about them without the option.
 #[test]
 fn small_blocks_by_their_allocation() {
     requires!(root, btf, watchpoints(4));
@@ -260,7 +260,7 @@ fn small_blocks_by_their_allocation() {
     let rows: Vec<&Value> = objects(report).iter().filter(made).collect();
     let [row] = rows[..] else { panic!("{} rows: {:#}", rows.len(), names(report)) };
     assert_eq!((row["kind"].as_str(), row["bytes"].as_u64()), (Some("heap"), Some(64)), "{row:#}");
-    // All but what looks at the clock while the list is made.
+    // All accesses but clock reads while the program makes the list.
     assert!(number(&row["access_share"]) > 0.5, "{:#}", names(report));
     let heap = objects(report).iter().filter(|row| row["kind"] == "heap");
     let heap: f64 = heap.filter_map(|row| row["access_share"].as_f64()).sum();
@@ -295,7 +295,7 @@ fn library_tables_of_short_lived_processes() {
     assert_near("second_library_table", share_of(report, "second_library_table"), 0.5, n, report);
 }
 
-/// A pointer names the block that it leads to, not a former one at its place.
+/// A pointer names the block at the pointer's target, not a former block at the address.
 #[test]
 fn a_block_is_not_named_after_another_one_at_its_place() {
     requires!(root, btf, watchpoints(4));
@@ -309,14 +309,14 @@ fn a_block_is_not_named_after_another_one_at_its_place() {
         (row["name"].as_str().unwrap().to_owned(), row["name_inferred"] == true)
     };
     let (short, long) = (of("make_short"), of("make_long"));
-    // The sweeping frame's variable, or the place of its allocation.
+    // The sweeping frame's variable, or the place of the allocation.
     let by_place = |(name, inferred): &(String, bool)| name.starts_with("malloc at objects.c:") && !inferred;
     assert!(short == ("block".to_owned(), true) || by_place(&short), "{short:?}");
-    // It stands for most of the time, but not for sure when somebody looks.
+    // The pointer is set most of the time, but not surely at every look.
     assert!(long == ("kept".to_owned(), true) || long.0.starts_with("malloc at objects.c:"), "{long:?}");
 }
 
-/// Inherited blocks of a child have its parent's allocation sites: all accesses are the child's.
+/// Inherited blocks of a child have the parent's allocation sites: all accesses are the child's.
 #[test]
 fn heap_arrays_of_a_child() {
     requires!(root, btf, watchpoints(4));
@@ -324,7 +324,7 @@ fn heap_arrays_of_a_child() {
     let live = launch(&programs::build("objects"), &["forked", SECONDS], &[]);
     assert_shares(&live, &[("alpha", 0.5), ("beta", 0.3), ("gamma_block", 0.2)]);
     for name in ["alpha", "beta", "gamma_block"] {
-        // Beside them a sample may show the static pointer of that name.
+        // Beside the blocks, a sample may show the static pointer with the same name.
         let rows = objects(&live.report).iter().filter(|row| row["name"] == name && row["kind"] == "heap");
         assert_eq!(rows.count(), 1, "{:#}", names(&live.report));
         let row = row(&live.report, name);
@@ -333,8 +333,8 @@ fn heap_arrays_of_a_child() {
     }
 }
 
-/// Not everything that is mapped is a block: a file is a file, a stack a stack, and the store of
-/// small blocks no block.
+/// Not every mapping is a block: a file is a file, a
+/// stack a stack, and the store of small blocks no block.
 #[test]
 fn files_stacks_and_stores_are_no_blocks() {
     requires!(root, btf, watchpoints(4));
@@ -351,8 +351,8 @@ fn files_stacks_and_stores_are_no_blocks() {
         objects(report).iter().filter(what).filter_map(|row| row["access_share"].as_f64()).sum::<f64>()
     };
     let stacks = of(&|row| row["kind"] == "stack" && row["unknown"] == "on another thread's stack");
-    // By the pointers to them, or, where the C library has debug information, by its own to the
-    // store; never as a known block.
+    // By pointers to the nodes, or, where the C library has debug information, by the library's
+    // pointer to the store; never as a known block.
     let nodes = of(&|row| (row["kind"] == "heap" || row["kind"] == "mapped") && row["inferred"] == true);
     let third = (1.0 - share_of(report, "pool_table")) / 3.0;
     assert_near("file", share_of(report, mapped), third, n, report);
@@ -362,7 +362,7 @@ fn files_stacks_and_stores_are_no_blocks() {
     assert!(recorded.clone().all(|row| row["bytes"].as_u64() < Some(1 << 20)), "{:#}", names(report));
 }
 
-/// What the report of a trace says of the objects of `objects mixed`, but for figures.
+/// Statements of a trace's report about the objects of `objects mixed`, but for figures.
 fn words_of_mixed(program: &Path) -> Value {
     let mut command = Command::new(program);
     command.args(["mixed", "60"]);
@@ -413,8 +413,8 @@ fn debug_information_in_other_places() {
     }
 }
 
-/// The clock finds a load that waits one instruction later, at which another array is accessed: the
-/// time is that of the array which the load misses.
+/// The clock finds a waiting load one instruction later, at an access to a different array: the
+/// time belongs to the array that the load misses.
 #[test]
 fn cpu_time_is_that_of_the_array_whose_load_waits() {
     requires!(root, btf, watchpoints(4));
@@ -428,7 +428,7 @@ fn cpu_time_is_that_of_the_array_whose_load_waits() {
     }
 }
 
-/// Blocks of one list are one kind of node, whichever pointer leads to each.
+/// Blocks of one list are one kind of node, for every pointer to a block.
 #[test]
 fn nodes_of_a_list() {
     requires!(root, btf, watchpoints(4));
@@ -453,7 +453,8 @@ fn a_hash_table() {
     assert_near("entries", heap, 0.75, n, &live.report);
 }
 
-/// No record and no pointer leads to the blocks, which were allocated before: the accesses tell their types.
+/// No record and no pointer leads to the blocks, which
+/// were allocated before: accesses reveal the types.
 #[test]
 fn blocks_by_the_type_that_accesses_reveal() {
     requires!(root, btf, watchpoints(4));
@@ -477,8 +478,8 @@ fn blocks_by_the_type_that_accesses_reveal() {
     }
 }
 
-/// The arrays' only names are the hot function's arguments, and one line of a wrapper makes them all:
-/// attached, where no allocation was recorded, and launched.
+/// The arrays' only names are the hot function's arguments, and one line of a wrapper makes every
+/// array: attached, where no allocation was recorded, and launched.
 #[test]
 fn arrays_that_only_arguments_name() {
     requires!(root, btf, watchpoints(4));
@@ -592,23 +593,23 @@ fn go_package_variables() {
     let (table, counts) = (row(&live.report, "main.table"), row(&live.report, "main.counts"));
     assert_eq!((&table["kind"], &counts["kind"]), (&json!("static"), &json!("static")));
     assert!(number(&table["access_share"]) > number(&counts["access_share"]), "{:#}", names(&live.report));
-    // Go handles the signals of stops, so there are no windows: time goes by at what is waited for,
-    // which a load is (.34) and a store hardly.
+    // Go handles the signals of stops, so windows are absent: time
+    // passes at waits, and loads wait (.34) while stores hardly do.
     assert!(number(&counts["access_share"]) > 0.1, "{:#}", names(&live.report));
     let fields: Vec<&str> =
         table["fields"].as_array().unwrap().iter().filter_map(|field| field["path"].as_str()).collect();
     assert!(fields.contains(&"[].X") && fields.contains(&"[].Mass"), "{fields:?}");
 }
 
-/// The page of objects from the profile, both methods side by side. The tables differ in size, so
-/// that their order is the same in every run.
+/// The page of objects from the profile, both methods side by side.
+/// The tables differ in size, so the order is the same in every run.
 #[test]
 fn both_methods_on_one_profile() {
     requires!(root, btf, watchpoints(4));
     let _beside = beside();
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("t.locality");
-    // A copy, to be replaced when it was traced.
+    // A copy, replaced after the trace.
     let program = directory.path().join("objects");
     std::fs::copy(programs::build("objects"), &program).unwrap();
     let mut command = Command::new(&program);
@@ -645,7 +646,7 @@ fn both_methods_on_one_profile() {
     assert_eq!(without["against"]["ignored_lines"], json!([ignored]));
     let left = without["against"]["variables"].as_array().unwrap();
     assert!(!left.iter().any(|one| one["name"].as_str().unwrap().contains("_table")), "{left:#?}");
-    // Another program at its place has no say.
+    // A different program at the same path has no say.
     drop(target);
     std::fs::remove_file(&program).unwrap();
     std::fs::copy(programs::build("two_loops"), &program).unwrap();

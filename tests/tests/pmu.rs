@@ -1,11 +1,10 @@
-//! The kernel side of touches in our own thread, and what needs a PMU, on machines with and without
-//! one: counting a thread's accesses through the kernel, and the refusal of a source of samples
-//! that is not there.
+//! The kernel side of touches in our own thread, and tests of a PMU,
+//! on machines with and without one: counting a thread's accesses
+//! through the kernel, and the refusal of a missing source of samples.
 //!
-//! The first needs no PMU: software events of the thread, page faults, stand in for the counters of
-//! loads and stores, and go the same way as those would, a group of the thread's own in the map
-//! that the eBPF program reads. In this test only; a trace opens the counters of the hardware or
-//! none.
+//! The first needs no PMU: software events of the thread, page faults, replace the counters of
+//! loads and stores, and take the same way, a group of the thread in the map that the eBPF program
+//! reads. In this test only; a trace opens the counters of the hardware or none.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::fd::AsFd as _;
@@ -42,10 +41,10 @@ const FAULTS: Counting = Counting {
 
 const PAGE: usize = 4096;
 
-/// Takes so many pages from the kernel, each of which faults once.
+/// Takes `pages` pages from the kernel, each of which faults once.
 fn fault(pages: usize) {
-    // SAFETY: a new mapping of our own, written inside its length and given back. Small pages, so
-    // that each faults.
+    // SAFETY: a new mapping of our own, written inside the
+    // mapping's length and given back. Small pages, so each faults.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let start =
@@ -89,7 +88,7 @@ impl Word {
         hint::black_box(value);
     }
 
-    /// The kernel writes it.
+    /// The kernel writes the word.
     fn refill(&self) {
         let at = (&raw const *self.0).cast_mut();
         // SAFETY: our own live word, of eight bytes, which is read volatile only.
@@ -97,12 +96,12 @@ impl Word {
     }
 }
 
-/// Watches a word while `run` touches it; what the kernel side reported.
+/// Watches a word while `run` touches the word; the touch records of the kernel side.
 fn watched(object: &mut Object, ring: &mut Ring, run: impl FnOnce(&Word)) -> Vec<TouchRecord> {
     watched_as(WatchState::default(), object, ring, run)
 }
 
-/// The same by a watch in this initial phase.
+/// Watches with the initial phase `state`.
 fn watched_as(
     state: WatchState,
     object: &mut Object,
@@ -162,7 +161,7 @@ fn behind_a_near_reuse_by_the_same_instruction_the_next_touch_is_told_too() {
     assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::AGAIN]);
     assert!(near.iter().all(|record| record.trap_ip == near[0].trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].enabled_ns));
-    // It spins for longer than a near distance.
+    // The thread spins for longer than a near distance.
     let far = watched(&mut object, &mut ring, reads(5, Duration::from_nanos(2 * NEAR_NS)));
     assert_eq!(roles(&far), [touch::USE, touch::REUSE]);
 }
@@ -182,13 +181,13 @@ fn two_instructions_that_take_turns_are_told_until_the_second_pair() {
             }
         }
     };
-    // What comes after the second pair traps no more.
+    // Touches after the second pair trap no more.
     let near = watched(&mut object, &mut ring, turns(Duration::ZERO));
     assert_eq!(roles(&near), [touch::USE, touch::NEAR_REUSE, touch::USE_AGAIN, touch::AGAIN]);
     let [used, reused, used_again, again] = [0, 1, 2, 3].map(|at| &near[at]);
     assert_eq!((used.trap_ip, reused.trap_ip), (used_again.trap_ip, again.trap_ip));
     assert!(near.windows(2).all(|pair| pair[0].enabled_ns < pair[1].since_ns));
-    // The use does not come again: the third touch is recorded and ends it.
+    // The use does not come again: the third touch is recorded and ends the watch.
     let without = watched(&mut object, &mut ring, |word| {
         word.read();
         word.read_elsewhere();
@@ -300,7 +299,7 @@ fn behind_a_use_another_word_tells_since_when() {
             event
         });
         drop(starter);
-        // They are armed when the thread is scheduled in.
+        // Watchpoints are armed when the thread is scheduled in.
         thread::sleep(Duration::from_millis(1));
         words[0].read();
         if touched_again {
@@ -331,7 +330,7 @@ fn a_threads_own_counters_are_read_at_use_and_reuse() {
     assert_eq!(none, [NOT_COUNTED; 2], "no counters were opened");
     let counters = FAULTS.open(tid).unwrap();
     object.count_accesses(tid, 3, &counters).unwrap();
-    // The map keeps them open.
+    // The map owns the open counters.
     drop(counters);
     for pages in [2, 100, 2_000] {
         let [used, reused] = use_and_reuse(&mut object, &mut ring, || {
@@ -343,7 +342,7 @@ fn a_threads_own_counters_are_read_at_use_and_reuse() {
             other.join().unwrap();
         });
         let (counted, ours) = (reused - used, 2 * pages as u64);
-        // Starting a thread faults a few times by itself.
+        // Starting a thread faults a few times.
         assert!((ours..ours + 100).contains(&counted), "{counted} counted, {ours} made");
     }
     // A place of another thread's counters is refused to this one.
@@ -361,7 +360,7 @@ fn a_threads_own_counters_are_read_at_use_and_reuse() {
     assert_eq!(use_and_reuse(&mut object, &mut ring, || fault(10)), [NOT_COUNTED; 2]);
 }
 
-/// Which hardware sources of samples the machine lists.
+/// Hardware sources of samples listed by the machine.
 fn listed(prefixes: &[&str]) -> bool {
     let entries = fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
     entries

@@ -12,7 +12,7 @@ struct Launched {
     report: Value,
     stdout: String,
     status: Option<i32>,
-    /// Allocations that were recorded.
+    /// Recorded allocations.
     seen: u64,
 }
 
@@ -26,7 +26,7 @@ impl Launched {
         let directory = tempfile::tempdir().unwrap();
         let report = directory.path().join("r.json");
         let file = directory.path().join("t.locality");
-        // What the program printed, apart from the tracer's words.
+        // The program's output, apart from the tracer's words.
         let said = directory.path().join("said");
         let mut words =
             vec!["sh", "-c", "out=$1; shift; exec \"$@\" >\"$out\" 2>&1", "sh", said.to_str().unwrap()];
@@ -52,7 +52,7 @@ impl Launched {
     }
 }
 
-/// Compiles a program of one file.
+/// Compiles a program of one source file.
 fn compile(directory: &Path, name: &str, text: &str, options: &[&str]) -> String {
     let source = directory.join(format!("{name}.c"));
     std::fs::write(&source, text).unwrap();
@@ -67,7 +67,7 @@ fn compile(directory: &Path, name: &str, text: &str, options: &[&str]) -> String
     program.to_str().unwrap().to_owned()
 }
 
-/// Allocates for two seconds: 1,000 blocks of 2 KiB and more, and says what it sees of its environment.
+/// Allocates for two seconds: 1,000 blocks of 2 KiB and more, and prints the environment.
 const BUSY: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +120,7 @@ fn the_recorder_is_named_first_and_children_without_it_are_counted() {
     let _alone = alone();
     let directory = tempfile::tempdir().unwrap();
     let program = compile(directory.path(), "busy", BUSY, &[]);
-    // The shell of `system`, and its children.
+    // The shell of `system`, and the shell's children.
     let text = "#include <stdlib.h>\nint main(int argc, char **argv) { return system(argv[1]); }";
     let by_system = compile(directory.path(), "by_system", text, &[]);
     let launched = Launched::new(&[&by_system, &format!("{program}; :")]);
@@ -162,8 +162,8 @@ fn static_programs_and_own_allocators_are_left_alone_and_told() {
     assert!(notices.contains("allocator of its own"), "{notices}");
 }
 
-/// Allocates where little of a thread is in order: in handlers on another stack, on stacks of its
-/// own, in threads that end, after a fork, in a child of `vfork`, in destructors and at exit.
+/// Allocates where a thread has little order: in handlers on alternate stacks, on stacks of the
+/// program, in ending threads, after a fork, in a child of `vfork`, in destructors and at exit.
 const HARD: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
-//! A profile is an answer or a refusal: whatever one cell of it holds, no command panics, and no
-//! text or JSON has a number that cannot be.
+//! A profile gives an answer or a refusal: for every value of one cell,
+//! no command panics, and no text or JSON has an impossible number.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use locality_tests::{Target, Traced, Tracer, build, requires};
 use rusqlite::Connection;
 use serde_json::Value;
 
-/// What a cell becomes, as SQL.
+/// Values of a damaged cell, as SQL.
 const VALUES: [&str; 9] =
     ["0", "-1", "1e-320", "1e-300", "1e300", "9e999", "-9e999", "NULL", "9223372036854775807"];
 
@@ -28,13 +28,13 @@ fn columns(profile: &Path) -> Vec<(String, String)> {
     rows.map(Result::unwrap).collect()
 }
 
-/// Sets a cell in a row of the middle, or in all rows; false where the schema refuses the value or
-/// there is no row.
+/// Sets a cell in a row of the middle, or in all rows; false
+/// where the schema refuses the value or the table has no row.
 fn set(from: &Path, to: &Path, table: &str, column: &str, value: &str, all: bool) -> bool {
     std::fs::copy(from, to).unwrap();
     let database = Connection::open(to).unwrap();
     database.pragma_update(None, "journal_mode", "OFF").unwrap();
-    // A damaged file keeps no rule of its schema.
+    // A damaged file obeys no rule of the schema.
     database.pragma_update(None, "ignore_check_constraints", "ON").unwrap();
     let one =
         format!("WHERE id = (SELECT id FROM {table} LIMIT 1 OFFSET (SELECT count(*) / 2 FROM {table}))");
@@ -52,7 +52,7 @@ fn largest(value: &Value) -> f64 {
 }
 
 fn check(profile: &Path, words: &[&str], what: &str) {
-    // Nothing is traced, so the check for traces of the tool itself is needless.
+    // The commands trace no process, so the check for traces of the tool is needless.
     let mut tracer = Tracer::new().args(words).args([profile]);
     let mut command = Command::new(tracer.command().get_program());
     command.args(tracer.command().get_args()).env("NO_COLOR", "1");
@@ -76,7 +76,7 @@ fn check(profile: &Path, words: &[&str], what: &str) {
     assert!(!traced.stdout.split_whitespace().any(odd), "{what} {words:?}: {}", traced.stdout);
 }
 
-/// Samples of the profile that is damaged: a report takes time for each, and says as much of few.
+/// Samples of the damaged profile: a report takes time for each sample, and few suffice.
 const SAMPLES: u32 = 8;
 
 /// Leaves the first samples and their rows.
@@ -105,7 +105,8 @@ fn shorten(profile: &Path) {
     }
 }
 
-/// A short trace of a program with windows, watches, structures and allocations, so that each table has rows.
+/// A short trace of a program with windows, watches,
+/// structures and allocations, so each table has rows.
 fn traced(folder: &Path) -> PathBuf {
     let profile = folder.join("whole.locality");
     let program = build("objects");
@@ -118,7 +119,7 @@ fn traced(folder: &Path) -> PathBuf {
     profile
 }
 
-/// Sets cells of one column to all values, and runs commands on each profile; how many runs there were.
+/// Sets cells of one column to all values, and runs commands on each profile; the number of runs.
 fn sweep(index: usize, (table, column): &(String, String), whole: &Path, damaged: &Path) -> usize {
     let commands: [&[&str]; 5] = [
         &["report", "--format", "json"],
@@ -137,7 +138,7 @@ fn sweep(index: usize, (table, column): &(String, String), whole: &Path, damaged
         }
         let what = format!("{table}.{column} = {value} (all rows: {whole_table})");
         for (number, words) in commands.iter().enumerate() {
-            // Each command has its turn.
+            // Each command gets a turn.
             if (index + turn + number).is_multiple_of(commands.len()) || (is_real && number < 2) {
                 check(damaged, words, &what);
                 tried += 1;

@@ -1,9 +1,9 @@
-//! Traces programs that many people run, as distributions build them: optimised, stripped, without
-//! frame pointers.
+//! Traces popular programs, as distributions build
+//! them: optimised, stripped, without frame pointers.
 //!
-//! What is asked: a report with reuses, stacks that reach `main`, names wherever a symbol table of
-//! any kind has them, and output that is that of an untraced run. The bounds are what was measured
-//! here (in comments) with a margin.
+//! Requirements: a report with reuses, stacks that reach `main`, names wherever
+//! a symbol table of any kind has them, and the output of an untraced run. The
+//! bounds are measurements on this machine (in comments) with a margin.
 
 use std::fmt::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -34,12 +34,12 @@ fn figures(live: &Live) -> String {
     )
 }
 
-/// Share of uses that are confirmed, but for one. Measured: 1.0 in all four; on an AMD EPYC .95 to
-/// .98 of sqlite3's, which has a bound of its own, and once 23 of redis' 24.
+/// Share of confirmed uses, but for one. Measured: 1.0 in all four; on an AMD EPYC .95 to .98 of
+/// sqlite3's, which has a separate bound, and once 23 of redis' 24.
 const CONFIRMED: f64 = 0.98;
 
-/// Common properties of all of them. `functions` are names required in some pair's stack,
-/// `confirmed` the share of confirmed uses, but for one.
+/// Common properties of all programs. `functions` are names required in the stack of at least one
+/// pair, `confirmed` the share of confirmed uses, but for one.
 fn sound(live: &Live, confirmed: f64, functions: &[&str]) {
     assert!(live.profile.watches.len() >= 20, "only {} watches", live.profile.watches.len());
     assert!(live.report["reuse"]["8"]["time"]["n"].as_u64() > Some(10), "{}", live.report["reuse"]);
@@ -59,7 +59,7 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Runs a program twice at the same time, one of them traced: both have equal output.
+/// Runs a program twice at the same time, one run traced: both have equal output.
 fn twice(command: impl Fn() -> Command) -> Live {
     let (reference, traced) = (Target::spawn(command()), Target::spawn(command()));
     let live = trace(&traced);
@@ -71,8 +71,8 @@ fn twice(command: impl Fn() -> Command) -> Live {
     live
 }
 
-/// Many samples in a short time: what is learnt from them takes longer and longer, and must not
-/// keep the thread waiting that holds the traced one.
+/// Many samples in a short time: learning from samples takes longer and longer, and must not delay
+/// the thread that stops the traced program.
 #[test]
 fn thousands_of_samples_do_not_end_a_trace() {
     requires!(root, btf, watchpoints(4), command("python3"));
@@ -89,7 +89,8 @@ print('done')";
     let live = Live::trace(target.pid(), "15", &["--overhead", "25"]);
     println!("{}", figures(&live));
     assert!(live.profile.samples.len() > 300, "{} samples", live.profile.samples.len());
-    // Measured: 15.0 s; the watchdog ended the trace before that when learning had a lock that stops need.
+    // Measured: 15.0 s; the watchdog ended the trace
+    // earlier when learning had a lock needed by stops.
     assert!(live.profile.run.wall_ns > 14_000_000_000, "ended after {} ns", live.profile.run.wall_ns);
     let finished = target.finish(LIMIT);
     assert!(finished.status.success() && finished.stdout == ["done"], "{finished:?}");
@@ -185,7 +186,7 @@ fn redis_serves() {
     requires!(root, btf, watchpoints(4), command("redis-benchmark"), command("redis-cli"));
     // Server and benchmark take both processors.
     let _alone = alone();
-    // Free a moment ago; no other test here asks for it by number.
+    // Free a moment ago; no further test here asks for the port by number.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = programs::redis_server();
     command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);

@@ -1,5 +1,5 @@
-//! The symboliser process of a trace and of an exact run: what ends or stops it costs names, and
-//! nothing else.
+//! The symboliser process of a trace and of an exact
+//! run: the end or stop of the process costs names only.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::process::Command;
@@ -10,7 +10,7 @@ use locality_tests::overseer::{children, name};
 use locality_tests::{Finished, Target, Tracer, build, requires};
 use serde_json::Value;
 
-/// A program that meets new code all the time.
+/// A program with new code all the time.
 const PYTHON: &str = "
 import json, os, random, re, statistics, textwrap, time, zlib
 random.seed(1)
@@ -32,7 +32,7 @@ fn python() -> Target {
     Target::start_command(command)
 }
 
-/// The symboliser process of a tracer, once another one than these exists.
+/// The symboliser process of a tracer, once one outside `but` exists.
 fn symboliser(tracer: u32, but: &[u32]) -> u32 {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -58,7 +58,7 @@ fn report(finished: &Finished) -> Value {
     report
 }
 
-/// All values of a field, at any depth.
+/// All values of a field, at every depth.
 fn all<'r>(value: &'r Value, field: &str, found: &mut Vec<&'r Value>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| {
@@ -117,7 +117,7 @@ fn an_exact_run_of_such_a_file_ends_well() {
     assert!(functions.iter().any(|name| name.contains("msort")), "{functions:?}");
 }
 
-/// As a file system does that never answers.
+/// As on a file system that never answers.
 #[test]
 fn one_that_stands_still_is_ended_in_time() {
     requires!(root, btf, watchpoints(4), command("python3"));
@@ -157,7 +157,7 @@ fn one_that_is_killed_is_replaced() {
     assert!(overhead["stops"].as_u64().expect("a number") > 0, "{overhead:#}");
 }
 
-/// It ends with the tracer, after any end of it.
+/// The symboliser ends with the tracer, after every end of the tracer.
 #[test]
 fn it_ends_with_the_tracer() {
     requires!(root, btf, watchpoints(4), command("python3"));

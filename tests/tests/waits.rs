@@ -23,10 +23,10 @@ fn pipe(folder: &tempfile::TempDir) -> PathBuf {
     pipe
 }
 
-/// A tracer that was started.
+/// A started tracer.
 struct Started {
     child: Child,
-    /// A pipe would stay open as long as a command that outlives the tracer.
+    /// A file: a command that outlives the tracer would leave a pipe open.
     stderr: tempfile::NamedTempFile,
 }
 
@@ -37,12 +37,12 @@ impl Drop for Started {
     }
 }
 
-/// Starts it as a shell in a terminal would: with signals as they are by default.
+/// Starts a tracer as a shell in a terminal would: with default signals.
 fn start(mut tracer: Tracer) -> Started {
     let command = tracer.command();
     let stderr = tempfile::NamedTempFile::new().unwrap();
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.reopen().unwrap());
-    // SAFETY: `signal` may be called between fork and exec, and it is the only call there.
+    // SAFETY: `signal` may be called between fork and exec, and is the only call here.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -63,11 +63,12 @@ impl Started {
     }
 
     fn send(&self, signal: i32) {
-        // SAFETY: plain numbers; the child was not waited for, so the id is its own.
+        // SAFETY: plain numbers; the child was not waited for, so the id is still the child's.
         assert_eq!(unsafe { libc::kill(self.pid().cast_signed(), signal) }, 0);
     }
 
-    /// Waits until it stands in a system call that waits for another process.
+    /// Waits until the tracer is in a system call accepted
+    /// by `until`, as a call that waits for a process.
     fn wait_until_it_waits(&mut self, until: impl Fn(&str) -> bool) {
         let begun = Instant::now();
         let file = format!("/proc/{}/syscall", self.pid());
@@ -78,7 +79,7 @@ impl Started {
         }
     }
 
-    /// Manner of its end, its output, and the time; panics if not gone soon.
+    /// Status, output, and time of the tracer's end; panics if not gone soon.
     fn left(mut self) -> (ExitStatus, String, Duration) {
         let begun = Instant::now();
         loop {
@@ -99,7 +100,7 @@ fn text(bytes: &[u8]) -> String {
 fn profile(folder: &tempfile::TempDir) -> String {
     let target = Target::start("two_loops", &[]);
     let file = folder.path().join("t.locality").display().to_string();
-    // Long enough for samples on a machine that does much else.
+    // Long enough for samples on a busy machine.
     let traced = Tracer::attach(target.pid(), "5").args(["-q", "--overhead", "5", "-o", &file]).run();
     assert!(traced.status.success(), "{}", traced.stderr);
     file
@@ -149,7 +150,7 @@ fn what_waits_for_a_reader_ends_by_a_signal_and_the_profile_is_whole() {
         // On a busy machine a second may be too short for a sample.
         let again = Tracer::new().args(["report", &file, "--format", "json"]).run().report_or_empty();
         assert_eq!(again["partial"], false);
-        // Commands that only read wait there, too.
+        // Read-only commands wait there, too.
         for command in ["report", "objects"] {
             let mut reader = start(Tracer::new().args(["-q", command, &file, "--report"]).args([&pipe]));
             reader.wait_until_it_waits(opens);
@@ -164,7 +165,7 @@ fn a_pipe_that_nobody_reads_on_is_no_hang() {
     requires!(root, btf, watchpoints(4));
     let folder = folder();
     let (file, pipe) = (profile(&folder), pipe(&folder));
-    // Open for both, so no opening waits.
+    // Open for both directions, so no opening waits.
     let end = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
     // SAFETY: a system call with plain arguments: the smallest pipe.
     unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&end), libc::F_SETPIPE_SZ, 4096) };
@@ -184,12 +185,12 @@ fn a_second_signal_ends_the_tool_while_the_command_runs_on() {
     let mut tracer = start(tracer.args(["sh", "-c", "trap '' INT; echo $$ >&2; while :; do :; done"]));
     std::thread::sleep(Duration::from_secs(3));
     tracer.send(libc::SIGINT);
-    // The trace ends, its report is printed, and the command is waited for.
+    // The trace ends, the report is printed, and the tracer waits for the command.
     tracer.wait_until_it_waits(|call| call.starts_with("247 ") || call.starts_with("61 "));
     tracer.send(libc::SIGINT);
     let (status, said, took) = tracer.left();
     let command: i32 = said.lines().next().unwrap().parse().unwrap();
-    // SAFETY: plain numbers; the loop never ends by itself, so the id is still its own.
+    // SAFETY: plain numbers; the loop never ends alone, so the id is still the loop's.
     assert_eq!(unsafe { libc::kill(command, libc::SIGKILL) }, 0, "the command is gone: {said}");
     assert_eq!(status.signal(), Some(libc::SIGINT), "{said}");
     assert!(took < Duration::from_secs(1), "{took:?}");
@@ -212,7 +213,7 @@ fn two_signals_in_a_row_leave_a_profile_that_can_be_read() {
             tracer.send(libc::SIGINT);
         }
         let (status, said, _) = tracer.left();
-        // It may have been faster than the second one.
+        // The tracer may end before the second signal.
         assert!(
             status.code().is_some_and(|code| code < 2) || status.signal() == Some(libc::SIGINT),
             "{status}: {said}"
@@ -241,7 +242,7 @@ fn an_exact_run_ends_by_two_signals_though_its_command_ignores_them() {
     assert!(Path::new(&running).exists(), "one signal is the command's: {}", tracer.said());
     tracer.send(libc::SIGTERM);
     let (status, said, _) = tracer.left();
-    // SAFETY: plain numbers; the loop never ends by itself.
+    // SAFETY: plain numbers; the loop never ends alone.
     unsafe { libc::kill(command, libc::SIGKILL) };
     assert_eq!(status.code(), Some(128 + libc::SIGTERM), "{said}");
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -308,8 +309,8 @@ fn limits_are_named_and_so_is_the_signal_that_ends_a_command() {
     assert!(traced.stderr.contains("the command was ended by SIGSEGV"), "{}", traced.stderr);
 }
 
-/// Whether a command line prints escape sequences of colours, with these variables; on a terminal
-/// if `script` runs it.
+/// Whether a command line prints escape sequences of colours,
+/// with `variables`; on a terminal if `script` runs the line.
 fn is_coloured(arguments: &str, variables: &[(&str, &str)], on_terminal: bool) -> bool {
     let line = format!("{} {arguments}", locality_tests::tracer::binary().display());
     let mut command = match on_terminal {
@@ -364,7 +365,7 @@ fn tables_have_the_rows_asked_for() {
     let pairs = all["pairs"].as_array().unwrap().len();
     assert!(pairs > 2, "too few pairs to leave some out");
     assert_eq!(all["schema"], "locality-report/2");
-    // Call paths are numbers here, and have their frames beside them in json1.
+    // Call paths are numbers here; json1 has the frames too.
     let old = Tracer::new().args(["report", &file, "--format", "json1"]).report();
     assert_eq!((&old["schema"], &old["stacks"]), (&Value::from("locality-report/1"), &Value::Null));
     let at = |table: &str, number: &Value| all[table][number.as_u64().unwrap() as usize].clone();
@@ -389,7 +390,7 @@ fn tables_have_the_rows_asked_for() {
     }
 }
 
-/// What a terminal of so many columns shows of a command line, without escape sequences.
+/// Text on a terminal of `columns` columns for a command line, without escape sequences.
 fn on_terminal(columns: u32, arguments: &str, variables: &[(&str, &str)]) -> String {
     let binary = locality_tests::tracer::binary();
     let line = format!("stty cols {columns} rows 24; {} {arguments} --color never", binary.display());
@@ -444,7 +445,7 @@ fn the_report_is_one_screen_and_has_parts() {
             "{page}"
         );
     }
-    // The pager gets the whole report and nothing more.
+    // The pager gets the whole report and no more.
     let pager = [("LOCALITY_PAGER", "sed s/^/paged:/")];
     let paged = |options: &str| on_terminal(100, &format!("report {file} {options}"), &pager);
     let lines = paged("--full");
@@ -491,7 +492,7 @@ fn threads_of_the_kernel_that_work_for_a_program_are_named() {
     }
 }
 
-/// Pairs from one function to another, and the heaviest one's share.
+/// The share of pairs from one function to a second function.
 fn share_of(report: &Value, from: &str, to: &str) -> f64 {
     let name = |end: &Value| end["place"]["function"].as_str().unwrap_or_default().to_owned();
     let pairs = report["pairs"].as_array().unwrap();
@@ -517,7 +518,7 @@ fn touches_of_shared_memory_by_another_traced_process_are_reuses() {
             .args(["-p", &both, "-d", "6", "--overhead", "5", "-q", "--format", "json", "-o"])
             .arg(&file);
         let report = tracer.run().report();
-        // One process reads the other's last write, in both directions.
+        // One process reads the second process's last write, in both directions.
         let shares =
             [("produce", "consume"), ("consume", "produce")].map(|(from, to)| share_of(&report, from, to));
         assert!(shares.iter().all(|share| *share > 0.2), "{how}: {shares:?} {:#}", report["pairs"]);

@@ -12,17 +12,17 @@ use locality_tests::{Target, Tracer, programs, requires};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Windows with one of these ends, by name.
+/// Number of windows with one of the ends `reasons`.
 fn ended(profile: &Profile, reasons: &[&str]) -> usize {
     profile.windows.iter().filter(|window| reasons.contains(&window.end.as_str())).count()
 }
 
-/// Why windows ended, each as often as it was.
+/// Reasons of the windows' ends, with repetitions.
 fn reasons(profile: &Profile) -> Vec<&str> {
     profile.windows.iter().map(|window| window.end.as_str()).collect()
 }
 
-/// Traces `shifting_ground` to its end and compares its output with an untraced run.
+/// Traces `shifting_ground` to the end and compares the output with an untraced run.
 fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     let untraced = Target::start("shifting_ground", &[rounds, which]).finish(LIMIT);
     let target = Target::start("shifting_ground", &[rounds, which]);
@@ -35,8 +35,8 @@ fn on_shifting_ground(rounds: &str, which: &str) -> Profile {
     live.profile
 }
 
-/// Some windows of a traced `shifting_ground` end for one of these reasons, with the output of an
-/// untraced run.
+/// At least one window of a traced `shifting_ground` ends for
+/// a reason in `expected`, with the output of an untraced run.
 fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
@@ -44,7 +44,8 @@ fn some_windows_end(rounds: &str, which: &str, expected: &[&str]) {
     assert!(ended(&profile, expected) > 0, "{:?}, {:?}", reasons(&profile), profile.ledger.stops);
 }
 
-/// What samples stand for adds up to the CPU time, though the sampling clock changes its period all the time.
+/// Sample periods add up to the CPU time, though the
+/// sampling clock changes the period all the time.
 #[test]
 fn samples_stand_for_all_of_the_time() {
     requires!(root, btf, watchpoints(4));
@@ -59,8 +60,8 @@ fn samples_stand_for_all_of_the_time() {
     assert!((0.9..1.05).contains(&share), "{share} of the time, {} samples", periods.len());
 }
 
-/// A process that lives for some fiftieths of a second is seized at its first sample, and sampled
-/// again at once; that counts once.
+/// A process that lives for some fiftieths of a second is seized at the first sample, and sampled
+/// again at once; the two samples count once.
 #[test]
 fn processes_of_milliseconds_have_windows() {
     requires!(root, btf, watchpoints(4));
@@ -101,12 +102,12 @@ fn what_windows_foretell_happens() {
     assert!(enough(&live), "{} windows, {:?} gauges", profile.windows.len(), gauges(&live));
     let good = ended(profile, &["whole", "system call", "time limit", "page limit"]);
     assert!(good * 100 >= profile.windows.len() * 95, "{:#}", live.report["ledger"]);
-    // Most uses that a window leaves open are trapped at the very instruction that it named.
+    // Most uses left open by a window are trapped at the very instruction that the window named.
     let of_uses = profile.watches.iter().filter(|watch| watch.of_use.is_some());
     let reused: Vec<_> = of_uses.filter(|watch| matches!(watch.outcome, Outcome::Reused { .. })).collect();
     let confirmed = reused.iter().filter(|watch| watch.use_confirmed).count();
     assert!(reused.len() >= 20 && confirmed * 100 >= reused.len() * 95, "{confirmed} of {}", reused.len());
-    // Each use is followed at both granules, and a word's reuse is one of its line too.
+    // Each use is followed at both granules, and a word's reuse is a reuse of the line too.
     for of_use in &profile.uses {
         let [(8, word), (64, line)] = of_use.seen[..] else { panic!("{:?}", of_use.seen) };
         let (Seen::Reused { distance: line, .. } | Seen::Open { accesses: line }) = line;
@@ -145,8 +146,8 @@ fn pages_that_come_and_go_harm_nobody() {
 }
 
 /// A stopped thread's next page may be gone for as long as another thread likes.
-/// A window meets a page that is away only where another thread takes the page between the stop and
-/// the end of the window, which is rare: that it ends there is tested in the package of windows.
+/// A window meets a missing page only if a second thread takes the page between the stop and the
+/// end of the window, which is rare: the package of windows tests this end.
 #[test]
 fn pages_that_are_taken_away_harm_nobody() {
     requires!(root, btf, watchpoints(4));
@@ -175,7 +176,7 @@ fn a_stack_that_cannot_be_read_ends_the_window() {
         .iter()
         .any(|line| line == "absent")
     {
-        // Without such memory the program runs on an ordinary stack.
+        // Without secret memory the program runs on an ordinary stack.
         on_shifting_ground(rounds, "secret");
         return;
     }
@@ -188,12 +189,12 @@ fn a_process_that_may_do_nothing_is_windowed_as_any() {
     some_windows_end("60000", "confined", &["whole", "time limit"]);
 }
 
-/// Traces a `shifting_ground` that reads clocks: nearly all windows are as long as they may be.
+/// Traces a `shifting_ground` that reads clocks: nearly all windows have full length.
 fn windows_go_through(rounds: &str, which: &str) -> Profile {
     let profile = on_shifting_ground(rounds, which);
     let good = ended(&profile, &["whole", "time limit"]);
     assert!(good * 10 >= profile.windows.len() * 9, "{:?}", reasons(&profile));
-    // What follows a reading is foretold as well as anything.
+    // Instructions after a clock read are predicted as well as the rest.
     let of_uses = profile.watches.iter().filter(|watch| watch.of_use.is_some());
     let reused: Vec<_> = of_uses.filter(|watch| matches!(watch.outcome, Outcome::Reused { .. })).collect();
     let confirmed = reused.iter().filter(|watch| watch.use_confirmed).count();
@@ -212,7 +213,7 @@ fn windows_go_through_readings_of_the_processors_clock() {
 fn windows_go_through_readings_of_the_kernels_clocks() {
     requires!(root, btf, watchpoints(4));
     let source = fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-    // Others are read by system calls.
+    // The remaining clock sources are read by system calls.
     let is_mapped =
         source.is_ok_and(|source| ["tsc", "kvm-clock", "hyperv"].iter().any(|name| source.starts_with(name)));
     let _alone = alone();
@@ -223,14 +224,14 @@ fn windows_go_through_readings_of_the_kernels_clocks() {
     }
 }
 
-/// The page that the window process has tells other times than the program's: it is not used.
+/// The clock page of the window process tells other times than the program's: the page is not used.
 #[test]
 fn the_clock_of_another_time_namespace_ends_the_window() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
     let untraced = Target::start("shifting_ground", &["1", "elsewhere"]).finish(LIMIT);
     let expected = match untraced.stdout.iter().any(|line| line == "absent") {
-        // It reads the clocks of everybody.
+        // The program reads the clocks of the whole system, without a separate namespace.
         true => "whole",
         false => "clock of another time namespace",
     };
@@ -239,7 +240,7 @@ fn the_clock_of_another_time_namespace_ends_the_window() {
     assert_eq!(ended(&profile, &["unreadable data"]), 0, "{:?}", reasons(&profile));
 }
 
-/// The window process of a tracer: its child by that name.
+/// The window process of a tracer: the child with `window` in the name.
 fn window_process(tracer: u32) -> Option<u32> {
     let children = fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).ok()?;
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid: &u32| {
@@ -271,7 +272,7 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
     assert!(finished.status.success(), "{}", finished.stderr);
     let profile = locality_profile::read(&file).unwrap();
     assert!(ended(&profile, &["window process did not answer"]) > 0, "{:?}", profile.ledger.stops);
-    // Others follow: the last windows are whole again.
+    // New window processes follow: the last windows are whole again.
     let last = &profile.windows[profile.windows.len() - 10..];
     assert!(last.iter().any(|window| window.end == "whole"), "{last:?}");
 }
@@ -280,8 +281,8 @@ fn a_killed_window_process_is_replaced_and_the_trace_goes_on() {
 fn a_trace_ends_at_the_asked_precision() {
     requires!(root, btf, watchpoints(4));
     let _alone = alone();
-    // Not a program with all reuses at one distance: at the edge of a bin, the error of the rate
-    // would move all of them across.
+    // Not a program with all reuses at one distance: at the edge of
+    // a bin, the error of the rate would move all reuses across.
     let target = Target::start("column_walk", &["90"]);
     let live = Live::trace(target.pid(), "50", &["--overhead", "5", "--until-ci", "25%"]);
     assert_eq!(live.profile.run.ended_by, "the asked precision");
@@ -289,7 +290,7 @@ fn a_trace_ends_at_the_asked_precision() {
     let bins = live.report["reuse"]["8"]["time"]["bins"].as_array().unwrap();
     let half =
         |bin: &serde_json::Value| (bin["ci95"][1].as_f64().unwrap() - bin["ci95"][0].as_f64().unwrap()) / 2.0;
-    // The report draws more often than the look that ended the trace.
+    // The report draws more often than the check that ended the trace.
     assert!(bins.iter().map(half).fold(0.0, f64::max) < 0.3, "{bins:?}");
     assert_eq!(live.report["reuse"]["8"]["time"]["unit"], "accesses");
 }
@@ -321,8 +322,8 @@ fn each_estimator_reports_from_the_same_profile() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// The index of a loop is the same at both touches of a word: so many whole rounds lie in between,
-/// whatever the clock says.
+/// The index of a loop is the same at both touches of a word:
+/// whole rounds lie in between, at every reading of the clock.
 #[test]
 fn the_accesses_of_a_round_are_counted() {
     requires!(root, btf, watchpoints(4));
@@ -344,9 +345,9 @@ fn the_accesses_of_a_round_are_counted() {
     }
 }
 
-/// A word that a loop touches once a round is reported as touched again after a round: between
-/// touches by one instruction, or by two that take turns, to some percent. With --nocapture it
-/// prints how far measured times are from true ones.
+/// A word touched once a round is reported as touched again after a round:
+/// between touches by one instruction, or by two in turn, to a few
+/// percent. With --nocapture the test prints the errors of measured times.
 #[test]
 fn the_time_of_a_round_is_measured() {
     requires!(root, btf, watchpoints(4));
@@ -391,8 +392,8 @@ fn the_time_of_a_round_is_measured() {
         let run = &live.profile.run;
         let (trap_ns, scatter_ns) = (run.distance_resolution_ns as f64, run.distance_scatter_ns);
         let off_ns = (quantile(50) - 1.0) * round_ns;
-        // What a trap takes is known to 3 %, or to what the trace says that it scatters by, on
-        // shared machines to an eighth at worst.
+        // The time of a trap is known to 3 %, or to the scatter stated
+        // by the trace, on shared machines to an eighth at worst.
         let believed_ns = scatter_ns.map_or(0.0, |scatter_ns| SIGMAS * scatter_ns as f64);
         let allowed_ns = (2.0 * believed_ns.max(0.03 * trap_ns)).min(trap_ns / 8.0);
         println!("off by {off_ns:.0} ns of a trap's {trap_ns:.0}, told to scatter by {scatter_ns:?}");
@@ -404,8 +405,8 @@ fn the_time_of_a_round_is_measured() {
     }
 }
 
-/// Two halves of a word are loaded and stored one after the other, or loaded only, and only the
-/// last touch's reuse is a round away: no later touch by its instruction stands for it.
+/// Two halves of a word are loaded and stored in sequence, or loaded only, and only the last
+/// touch's reuse is a round away: no later touch by the same instruction stands for the reuse.
 #[test]
 fn the_time_of_a_round_is_measured_where_elements_are_smaller_than_a_word() {
     requires!(root, btf, watchpoints(4));

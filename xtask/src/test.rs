@@ -225,7 +225,7 @@ struct Sum {
 /// Number of the slowest tests printed at the end.
 const SLOWEST: usize = 20;
 
-/// Lines and bytes of a line that the closing output repeats of a failed test.
+/// Lines, and characters of a line, that the closing output repeats of a failed test.
 const REPEATED: (usize, usize) = (40, 400);
 
 impl Sum {
@@ -348,8 +348,7 @@ fn pass_on(from: Option<impl Read>, to: &mut impl Write) -> Result<Passed> {
         }
         if left > 0 && !line.is_empty() {
             left -= 1;
-            let end = line.floor_char_boundary(REPEATED.1);
-            passed.output.push_str(&line[..end]);
+            passed.output.extend(line.chars().take(REPEATED.1));
             passed.output.push('\n');
         }
         if line.starts_with("SKIP ")

@@ -1,7 +1,7 @@
 //! SQL of the tables about data objects: `object`, `record`, `member`, `field`, `located`, `heap`,
 //! `allocation_site`. Columns stand in the order of `schema`.
 //!
-//! Not here: when rows are written (`writer`), and how they are read (`data_tables`).
+//! Not here: when rows are written (`writer`), and how rows are read (`data_tables`).
 
 use locality_model::{
     Accessed, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, Record, RecordId, WatchId,
@@ -59,7 +59,7 @@ pub(crate) fn write_field(to: &Transaction<'_>, id: FieldId, field: &Field) -> r
         .map(drop)
 }
 
-/// A watch's row has the number of its index and one more.
+/// A watch's row has the watch's index plus 1 as number.
 pub(crate) fn watch_row(id: WatchId) -> i64 {
     i64::from(id.0) + 1
 }

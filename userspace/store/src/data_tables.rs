@@ -1,6 +1,6 @@
-//! Decoder of the tables about data objects, which format version 3 added.
+//! Decoder of the tables about data objects, added in format version 3.
 //!
-//! Not here: that ids lead somewhere (`repair`).
+//! Not here: the check of ids (`repair`).
 
 use locality_model::{
     Accessed, AllocationSite, Field, FieldId, Heap, LoadId, Located, Member, Missed, ModuleId, Object,
@@ -10,7 +10,7 @@ use locality_model::{
 use crate::tables::{Columns, Tables};
 use crate::value::{narrow, object_kind_named, unsigned};
 
-/// Reads all rows into a profile.
+/// Reads the rows into a profile.
 pub(crate) fn decode(tables: &mut Tables<'_>, version: i64, profile: &mut Profile) {
     profile.objects = tables.dense("object", object);
     profile.records = tables.dense("record", record);
@@ -55,7 +55,7 @@ fn record(row: &mut Columns<'_>) -> rusqlite::Result<Record> {
     Ok(Record { name: row.get()?, bytes: row.number()?, members: Vec::new() })
 }
 
-/// A member, with the record of it.
+/// A member, with the member's record.
 fn member(row: &mut Columns<'_>) -> rusqlite::Result<(RecordId, Member)> {
     let record = RecordId(row.small()?);
     let (path, type_name) = (row.get()?, row.get()?);
@@ -74,7 +74,7 @@ fn field(row: &mut Columns<'_>) -> rusqlite::Result<Field> {
     })
 }
 
-/// `None` for a row that names no access.
+/// `None` for a row without an access.
 fn located(row: &mut Columns<'_>) -> rusqlite::Result<Option<Located>> {
     let before = located_of(row)?;
     let load = row.get::<Option<i64>>()?.map(|id| Accessed::Load(LoadId(narrow(id))));

@@ -20,7 +20,7 @@ pub enum Error {
     NotAProfile {
         /// The file.
         path: PathBuf,
-        /// Its apparent kind.
+        /// Apparent kind of the file.
         what: String,
     },
     /// A profile without readable content.
@@ -28,20 +28,20 @@ pub enum Error {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// First thing that failed.
+        /// First failure.
         detail: String,
     },
-    /// Written by a later version of this tool.
+    /// Written by a later version of the tool.
     #[error("{} has profile format {found}, this program knows up to {known}: use a newer locality-bpf", .path.display())]
     NewerVersion {
         /// The file.
         path: PathBuf,
-        /// Its format version.
+        /// Format version of the file.
         found: i64,
         /// Ours.
         known: i64,
     },
-    /// The tracer died while it wrote, and the file cannot be put right without write permission.
+    /// The tracer died while writing, and the file cannot be repaired without write permission.
     #[error(
         "{} was being written when its tracer died: read it once where it, {}-journal beside it and their directory are writable",
         .path.display(), .path.display()
@@ -50,18 +50,18 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// The limit of rows that wait for an unwritable file; no more are stored.
+    /// The limit of rows waiting for an unwritable file; no more are stored.
     #[error("{}: the file takes no rows, and no more can wait", .path.display())]
     Waiting {
         /// The file.
         path: PathBuf,
     },
-    /// Creating would destroy a file that is not a profile.
+    /// Creating would destroy a file other than a profile.
     #[error("{} exists and is not a locality profile but {what}: choose another name with -o FILE", .path.display())]
     WouldClobber {
         /// The file.
         path: PathBuf,
-        /// Its apparent kind.
+        /// Apparent kind of the file.
         what: String,
     },
     /// No room on the file system; rows not committed are still in the writer's memory.
@@ -76,13 +76,13 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// Another trace is writing to it.
+    /// Another trace is writing to the file.
     #[error("{} is being written by another trace: choose another name with -o FILE", .path.display())]
     InUse {
         /// The file.
         path: PathBuf,
     },
-    /// The file was renamed or deleted while it was being written.
+    /// The file was renamed or deleted during writing.
     #[error("{} was renamed or deleted while it was being written", .path.display())]
     Moved {
         /// The file.
@@ -93,12 +93,12 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted.
+        /// Attempted action.
         action: &'static str,
         /// Why not.
         source: io::Error,
     },
-    /// SQLite failed in a way that has no better name.
+    /// SQLite failed for another reason.
     #[error("{}: {source}", .path.display())]
     Sqlite {
         /// The file.
@@ -109,7 +109,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Names an I/O error; a full disk has its own variant.
+    /// Names an I/O error; a full disk has a separate variant.
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
         let path = path.to_owned();
         match source.kind() {
@@ -119,7 +119,7 @@ impl Error {
         }
     }
 
-    /// Names a SQLite error by its result code (<https://www.sqlite.org/rescode.html>).
+    /// Names a SQLite error by result code (<https://www.sqlite.org/rescode.html>).
     pub(crate) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();
         let code = source.sqlite_error().map(|error| (error.code, error.extended_code));

@@ -1,11 +1,11 @@
 //! The profile file `*.locality`: a SQLite database, written while a trace runs, read by reports.
 //!
-//! It holds what [`locality_model::Profile`] holds and nothing else; above all no memory
-//! of the traced program. `docs/format.md` describes tables, units and keys for people with the
-//! `sqlite3` shell. Not here: any analysis.
+//! The file has the content of [`locality_model::Profile`] and no more; in
+//! particular no memory of the traced program. `docs/format.md` describes tables,
+//! units and keys for people with the `sqlite3` shell. Not here: analysis.
 //!
-//! Limits: one writer per file. Rows wait in memory until [`Writer::commit`], so a killed tracer
-//! loses what came after its last commit.
+//! Limits: one writer per file. Rows wait in memory until [`Writer::commit`],
+//! hence a killed tracer loses the rows after the last commit.
 
 mod data_rows;
 mod data_tables;

@@ -1,7 +1,7 @@
-//! Place of a profile: existing files, owner of the new one, and first bytes.
+//! Place of a profile: existing files, owner of the new file, and first bytes.
 //!
-//! Not here: SQL. Limit: a directory that another user can write to can be raced; nothing foreign
-//! is opened or overwritten then, but creation may fail.
+//! Not here: SQL. Limit: a directory writable by another user can be raced;
+//! no foreign file is opened or overwritten then, but creation may fail.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::schema::APPLICATION_ID;
 
-/// Who shall own the file (`SUDO_UID`, `SUDO_GID`).
+/// Future owner of the file (`SUDO_UID`, `SUDO_GID`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// User id.
@@ -22,19 +22,19 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The user who called `sudo`.
+    /// The caller of `sudo`.
     pub fn of_sudo() -> Option<Self> {
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
         Some(Self { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? })
     }
 }
 
-/// What the first bytes of a file say.
+/// Kind of a file by the first bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A profile of ours, whatever its state.
+    /// A profile of ours, whatever the state.
     Profile,
-    /// No byte at all.
+    /// No bytes.
     Empty,
     /// Another kind, in words.
     Foreign(&'static str),
@@ -46,7 +46,7 @@ const HEADER_BYTES: u64 = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const APPLICATION_ID_AT: usize = 68;
 
-/// Recognises a file by its first bytes.
+/// Recognises a file by the first bytes.
 pub(crate) fn kind_of(path: &Path) -> io::Result<Kind> {
     let metadata = fs::metadata(path)?;
     if metadata.is_dir() {
@@ -84,12 +84,12 @@ fn kind_of_bytes(head: &[u8]) -> Kind {
     }
 }
 
-/// Creates the empty file with mode 0600. An earlier profile becomes `FILE.old`, as `perf record`
-/// does; anything else is left alone. Returns the path to open, its directory free of symbolic
-/// links, and the locked file: who holds it is still writing, and it must be closed after the
-/// database (`fcntl(2)`: closing it drops the database's own locks).
+/// Creates the empty file with mode 0600. An earlier profile becomes `FILE.old`, as
+/// `perf record` does; a foreign file is left alone. Returns the path to open, with symbolic
+/// links resolved in the directory, and the locked file. The lock marks a writer at work. Close
+/// the file after the database (`fcntl(2)`: closing the file drops the database's own locks).
 ///
-/// `is_ours` knows files that are no profiles and may give way too.
+/// `is_ours` recognises further files to give way.
 pub(crate) fn create_empty(
     path: &Path,
     owner: Option<Owner>,
@@ -108,7 +108,7 @@ pub(crate) fn create_empty(
     Ok((path, file))
 }
 
-/// Creates a new file, and locks it.
+/// Creates a new file, and locks the file.
 pub(crate) fn create_new(path: &Path, owner: Option<Owner>) -> Result<File, Error> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -116,12 +116,13 @@ pub(crate) fn create_new(path: &Path, owner: Option<Owner>) -> Result<File, Erro
     if let Some(Owner { uid, gid }) = owner {
         fchown(&file, Some(uid), Some(gid)).map_err(|error| Error::io(path, "change the owner of", error))?;
     }
-    // A file system without locks gives up the protection from a second writer, and nothing else.
+    // A file system without locks gives up the protection from a second writer, and no more.
     let _ = file.try_lock();
     Ok(file)
 }
 
-/// Whether a profile holds samples; `None` where that cannot be read, or a journal has yet to be played back.
+/// Whether a profile holds samples; `None` if unreadable,
+/// or if a journal has yet to be played back.
 fn has_samples(path: &Path) -> Option<bool> {
     if with_suffix(path, "-journal").exists() {
         return None;
@@ -131,8 +132,9 @@ fn has_samples(path: &Path) -> Option<bool> {
     database.query_row("SELECT EXISTS (SELECT 1 FROM sample)", [], |row| row.get(0)).ok()
 }
 
-/// Renames an earlier profile, unless it is empty and would displace one with samples. A killed
-/// tracer's journal goes with it. Removes an empty file, to preserve the former `FILE.old`.
+/// Renames an earlier profile, unless the earlier profile is empty and
+/// would displace a profile with samples. A killed tracer's journal moves
+/// along. Removes an empty file, to preserve the former `FILE.old`.
 fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
     let Some(there) = may_replace(path, is_ours)? else { return Ok(()) };
     if File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock))) {
@@ -148,7 +150,8 @@ fn set_aside(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<(), Error> 
         return fs::remove_file(path).map_err(|error| Error::io(path, "remove", error));
     }
     fs::rename(path, &old).map_err(|error| Error::io(path, "rename", error))?;
-    // The journal belongs to the file of its name: one left beside the new file would be played back into it.
+    // The journal belongs to the file of equal name: a journal left
+    // beside the new file would be played back into the new file.
     let journals = (journal, with_suffix(&old, "-journal"));
     for result in [fs::remove_file(&journals.1), fs::rename(&journals.0, &journals.1)] {
         match result {
@@ -166,7 +169,7 @@ pub fn earlier(path: &Path) -> PathBuf {
     with_suffix(path, ".old")
 }
 
-/// The existing file, if it may give way: an earlier profile or an empty file.
+/// The existing file, if replaceable: an earlier profile or an empty file.
 fn may_replace(path: &Path, is_ours: &dyn Fn(&Path) -> bool) -> Result<Option<Kind>, Error> {
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_symlink()) {
         return Err(Error::WouldClobber { path: path.to_owned(), what: "a symbolic link".to_owned() });

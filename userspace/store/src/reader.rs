@@ -1,9 +1,9 @@
-//! Opens and decodes a profile file of any version; extracts the readable part of a damaged one.
+//! Opens and decodes a profile file of every version; extracts the readable part of a damaged file.
 //!
 //! Not here: the tables (`tables`).
 //!
-//! Limits: reading a file whose tracer was killed inside a transaction needs write permission once,
-//! to play back the journal. The whole profile is read into memory.
+//! Limits: reading the file of a tracer killed inside a transaction needs write
+//! permission once, to play back the journal. The whole profile is read into memory.
 
 use std::io;
 use std::path::Path;
@@ -17,10 +17,10 @@ use crate::schema::SCHEMA_VERSION;
 use crate::value::unsigned;
 use crate::{repair, sound, tables};
 
-/// Rows as they lie in the file, and what went wrong on the way.
+/// Rows as in the file, and damage met on the way.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
-    /// Samples keep their ids until [`repair`] has closed gaps; everything else is in place.
+    /// Samples keep ids until [`repair`] has closed gaps; the rest is in place.
     pub profile: Profile,
     /// Ids of `profile.samples`, ascending.
     pub sample_ids: Vec<u32>,
@@ -30,13 +30,14 @@ pub(crate) struct Decoded {
     pub load_ids: Vec<u32>,
     /// Ids of `profile.watches`, ascending.
     pub watch_ids: Vec<i64>,
-    /// A run row was there.
+    /// A run row was present.
     pub has_run: bool,
     /// Unreadable parts, one sentence each.
     pub damage: Vec<String>,
 }
 
-/// Reads a profile. A damaged or unfinished one has `partial` set, and a notice says what is missing.
+/// Reads a profile. A damaged or unfinished profile has
+/// `partial` set, and a notice names the missing parts.
 pub fn read(path: &Path) -> Result<Profile, Error> {
     match place::kind_of(path).map_err(|error| Error::io(path, "read", error))? {
         Kind::Profile => {}
@@ -78,7 +79,7 @@ fn decode(database: &Connection, version: i64, path: &Path, is_whole: bool) -> R
 
 /// Opens read-only; for writing only when a killed tracer's journal must be played back.
 fn open(path: &Path) -> Result<Connection, Error> {
-    // For a file that may not be opened, the system's words, not SQLite's.
+    // For a file without permission, the system's words, not SQLite's.
     std::fs::File::open(path).map_err(|error: io::Error| Error::io(path, "read", error))?;
     let read_only = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let read_write = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -95,9 +96,9 @@ fn open(path: &Path) -> Result<Connection, Error> {
 fn open_with(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let database = Connection::open_with_flags(path, flags)?;
     database.busy_timeout(std::time::Duration::from_secs(2))?;
-    // SQLite refuses a file that is shorter than its header says, unless the schema is declared
-    // writable; then it reads as far as the file goes, which is what we want of a truncated
-    // profile. We write nothing.
+    // SQLite refuses a file shorter than stated in the header, unless
+    // the schema is declared writable. SQLite then reads as far as the
+    // file goes, as needed for a truncated profile. We write no data.
     database.pragma_update(None, "writable_schema", "ON")?;
     // The first read plays back a journal.
     version(&database)?;
@@ -108,7 +109,7 @@ fn version(database: &Connection) -> rusqlite::Result<i64> {
     database.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// SQLite reads a file that ends inside a page as if zeros followed.
+/// SQLite reads a file ending inside a page as if zeros followed.
 fn whole_pages(database: &Connection, path: &Path) -> Result<(), String> {
     let page_bytes = database.query_row("PRAGMA page_size", [], |row| row.get(0).map(unsigned));
     let page_bytes = page_bytes.map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
 //! Makes decoded data consistent: every id refers to a row, and a notice reports the missing parts.
 //!
-//! Needed after a kill (a row written, its partner not yet) and for damaged files. A healthy
-//! finished file passes unchanged.
+//! Needed after a kill (a row written, the partner not yet) and
+//! for damaged files. A healthy finished file passes unchanged.
 
 use locality_model::{
     Accessed, Frame, LoadId, Outcome, Profile, SampleId, Seen, Stack, StackId, Thread, ThreadId, Touch,
@@ -36,7 +36,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     profile.loops.retain_mut(|seen| find(&mut seen.sample));
     profile.flows.retain_mut(|flow| find(&mut flow.sample));
     profile.readings.retain_mut(|reading| find(&mut reading.sample));
-    // Uses are known by their ids, so the remaining ones are numbered anew.
+    // Uses are known by id: the remaining uses are numbered anew.
     let mut kept = Vec::with_capacity(use_ids.len());
     let mut ids = use_ids.iter();
     profile.uses.retain_mut(|of_use| {
@@ -74,7 +74,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     });
     let placeholders = add_placeholders(&mut profile);
     if profile.partial {
-        // Its run was written last some time before the last rows.
+        // The partial profile's run row is older than the last rows.
         let last_ns = profile.samples.iter().map(|sample| sample.time_ns).max().unwrap_or(0);
         profile.run.wall_ns = profile.run.wall_ns.max(last_ns);
         let periods = profile.samples.iter().map(|sample| sample.period_ns);
@@ -106,8 +106,8 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     profile
 }
 
-/// Ids of objects, members and accesses that lead nowhere are forgotten: what is left of an access
-/// is that its object is not known.
+/// Dangling ids of objects, members and accesses are
+/// forgotten: the access remains, with unknown object.
 fn settle_objects(profile: &mut Profile, find: impl Fn(Accessed) -> Option<Accessed>) {
     let (objects, fields, records) = (profile.objects.len(), profile.fields.len(), profile.records.len());
     profile.located.retain_mut(|located| {
@@ -128,7 +128,7 @@ fn settle_objects(profile: &mut Profile, find: impl Fn(Accessed) -> Option<Acces
     }
 }
 
-/// Points ids that lead nowhere to one placeholder per table. Returns how many ids led nowhere.
+/// Points dangling ids to one placeholder per table. Returns the number of dangling ids.
 fn add_placeholders(profile: &mut Profile) -> usize {
     let (threads, stacks) = (profile.threads.len(), profile.stacks.len());
     let (frames, modules) = (profile.frames.len(), profile.modules.len());

@@ -1,8 +1,8 @@
 //! A reserved place for a file written at once after the measurement: created before, to find
 //! errors early.
 //!
-//! Not here: what is written. Limit: whoever is killed before leaves an empty file, which gives way
-//! to the next one.
+//! Not here: the content. Limit: a process killed before
+//! writing leaves an empty file, replaced by the next run.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::place::{self, Owner};
 
-/// An empty file with mode 0600. Without a later write it is removed, and the former file restored.
+/// An empty file with mode 0600. Without a later write
+/// the file is removed, and the former file restored.
 #[derive(Debug)]
 pub struct Reserved {
     path: PathBuf,
@@ -23,29 +24,29 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Makes the place. An earlier profile becomes `FILE.old`, and so does a file known to
-    /// `is_ours`; other files are an error.
+    /// Makes the place. An earlier profile becomes `FILE.old`, as
+    /// does a file known to `is_ours`; foreign files are an error.
     pub fn create(path: &Path, owner: Option<Owner>, is_ours: impl Fn(&Path) -> bool) -> Result<Self, Error> {
         let has_earlier = fs::metadata(path).is_ok_and(|there| there.len() > 0);
         let (path, file) = place::create_empty(path, owner, &is_ours)?;
         Ok(Self { path, file, owner, has_earlier })
     }
 
-    /// Writes the file; returns its path. An incomplete file is removed.
+    /// Writes the file; returns the path. An incomplete file is removed.
     pub fn write(mut self, bytes: &[u8]) -> Result<PathBuf, Error> {
         if !self.is_there()? {
             // Whatever was measured may have cleaned up here.
             self.file = place::create_new(&self.path, self.owner)?;
         }
         if let Err(error) = self.file.write_all(bytes) {
-            // The first error tells more than those of removing what is of no use.
+            // The first error tells more than errors of removing the useless file.
             let _ = self.file.set_len(0);
             return Err(Error::io(&self.path, "write", error));
         }
         Ok(self.path.clone())
     }
 
-    /// False for a missing file; a foreign file in its place is an error.
+    /// False for a missing file; a foreign file in the place is an error.
     fn is_there(&self) -> Result<bool, Error> {
         let ours = self.file.metadata().map_err(|error| Error::io(&self.path, "look at", error))?;
         match fs::symlink_metadata(&self.path) {
@@ -61,7 +62,7 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let is_empty = self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
         if is_empty && matches!(self.is_there(), Ok(true)) {
-            // No data is lost with it.
+            // No data is lost with the file.
             let _ = match self.has_earlier {
                 true => fs::rename(place::earlier(&self.path), &self.path),
                 false => fs::remove_file(&self.path),

@@ -1,8 +1,8 @@
-//! Leaves out rows with impossible numbers: probabilities of no policy, times of years, counts
-//! beyond a run, numbers that are not finite.
+//! Leaves out rows with impossible numbers: probabilities of no policy,
+//! times of years, counts beyond a run, infinite numbers and NaN.
 //!
-//! A damaged or forged cell would otherwise outweigh all others, or make sums overflow. What is
-//! left out is said in the notice about damage. Not here: ids that lead nowhere (`repair`).
+//! A damaged or forged cell would otherwise outweigh the rest, or make sums overflow.
+//! The notice about damage names the rows left out. Not here: dangling ids (`repair`).
 
 use locality_model::{
     Access, Heap, Ledger, Load, LoopAccess, Outcome, Overhead, Processor, Rate, Run, Seen, SeenLoop, Use,
@@ -11,7 +11,7 @@ use locality_model::{
 
 use crate::reader::Decoded;
 
-/// Longest time, in ns: two years. Sums of a hundred such times fit 64 bits.
+/// Longest time, in ns: two years. Sums of a hundred times of two years fit 64 bits.
 const TIME_NS: u64 = 1 << 56;
 /// Largest count of anything.
 const COUNT: u64 = 1 << 56;
@@ -19,11 +19,11 @@ const COUNT: u64 = 1 << 56;
 const BYTES: u64 = 1 << 48;
 /// Largest single access, in bytes.
 const ACCESS_BYTES: u32 = 1 << 16;
-/// Smallest probability that is believed; the arbiter's lie above 10⁻⁹.
+/// Smallest credible probability; the arbiter's lie above 10⁻⁹.
 const PROBABILITY: f64 = 1e-15;
 /// Largest number of accesses a nanosecond.
 const RATE: f64 = 1e4;
-/// Most accesses represented by one load.
+/// Most accesses represented by a load.
 const STANDS_FOR: f64 = 1e15;
 /// Largest percentage of cost.
 const PERCENT: f64 = 1e6;
@@ -132,7 +132,7 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
     decoded.damage.extend(out.sentences());
 }
 
-/// What was left out, by table.
+/// Rows left out, by table.
 #[derive(Debug, Default)]
 struct Out(Vec<(&'static str, u64)>);
 
@@ -222,7 +222,7 @@ fn is_watch(watch: &Watch) -> bool {
     let used_ns = watch.use_touch.map_or(0, |touch| touch.time_ns);
     times([watch.armed_ns, watch.ended_ns, used_ns, reused_ns, distance_ns])
         && accesses <= COUNT
-        // Of a refused watch nothing is estimated.
+        // A refused watch enters no estimate.
         && (watch.outcome == Outcome::Refused || possible(watch.p_arm) && possible(watch.p_survive))
 }
 
@@ -261,7 +261,7 @@ fn is_loop_access(access: &LoopAccess) -> bool {
 }
 
 fn is_processor(processor: &Processor) -> bool {
-    /// Largest number of cycles or nanoseconds that anything takes.
+    /// Largest number of cycles or nanoseconds credible for an operation.
     const LONGEST: f64 = 1e9;
     let levels = processor.levels.iter().flatten();
     (0.01..=100.0).contains(&processor.clock)

@@ -1,11 +1,11 @@
 //! How model values look in a column: enums as words, unsigned numbers in SQLite's signed 64 bits.
 //!
-//! Numbers above `i64::MAX` (kernel-half addresses) wrap to negative ones; `printf('%x', …)` in SQL
-//! shows them right.
+//! Numbers above `i64::MAX` (kernel-half addresses) wrap to
+//! negative numbers; `printf('%x', …)` in SQL shows the original.
 
 use locality_model::{AccessKind, Mode, ObjectKind};
 
-/// An unsigned number as SQLite stores it.
+/// An unsigned number as stored by SQLite.
 pub(crate) fn signed(value: u64) -> i64 {
     value.cast_signed()
 }
@@ -15,7 +15,7 @@ pub(crate) fn unsigned(value: i64) -> u64 {
     value.cast_unsigned()
 }
 
-/// A narrower number; a value that does not fit (only in a damaged file) becomes the largest one.
+/// A narrower number; a value out of range (only in a damaged file) becomes the largest number.
 pub(crate) fn narrow<T: TryFrom<i64> + Bounded>(value: i64) -> T {
     T::try_from(value).unwrap_or(T::LARGEST)
 }
@@ -62,7 +62,7 @@ pub(crate) fn mode_named(name: &str) -> Mode {
     if name == "exact" { Mode::Exact } else { Mode::Live }
 }
 
-/// Kinds of objects and their words.
+/// Kinds of objects with words.
 const OBJECT_KINDS: [(ObjectKind, &str); 7] = [
     (ObjectKind::Static, "static"),
     (ObjectKind::ThreadLocal, "thread-local"),
@@ -81,13 +81,13 @@ pub(crate) fn object_kind_named(name: &str) -> ObjectKind {
     OBJECT_KINDS.iter().find(|(_, known)| *known == name).map_or(ObjectKind::Unknown, |(kind, _)| *kind)
 }
 
-/// `[1,2,3]`, which SQLite's `json_each` reads.
+/// `[1,2,3]`, readable by SQLite's `json_each`.
 pub(crate) fn json_numbers(numbers: impl Iterator<Item = u32>) -> String {
     let words: Vec<String> = numbers.map(|number| number.to_string()).collect();
     format!("[{}]", words.join(","))
 }
 
-/// Back from [`json_numbers`]; `None` for anything else.
+/// Back from [`json_numbers`]; `None` for other text.
 pub(crate) fn numbers_json(text: &str) -> Option<Vec<u32>> {
     let inner = text.strip_prefix('[')?.strip_suffix(']')?;
     if inner.is_empty() {
@@ -102,7 +102,7 @@ pub(crate) fn json_pairs(pairs: &[(u32, u64)]) -> String {
     format!("[{}]", words.join(","))
 }
 
-/// Back from [`json_pairs`]; `None` for anything else.
+/// Back from [`json_pairs`]; `None` for other text.
 pub(crate) fn pairs_json(text: &str) -> Option<Vec<(u32, u64)>> {
     let inner = text.strip_prefix('[')?.strip_suffix(']')?;
     if inner.is_empty() {

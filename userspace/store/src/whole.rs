@@ -1,4 +1,4 @@
-//! Writes a profile that is complete already: one that was put together from others.
+//! Writes a complete profile, merged from several profiles.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::error::Error;
 use crate::place::Owner;
 use crate::writer::Writer;
 
-/// Writes a profile; an earlier one of that name becomes `FILE.old`.
+/// Writes a profile; an earlier profile of equal name becomes `FILE.old`.
 ///
 /// # Errors
-/// The file cannot be made or written; an incomplete one is left, which reads as such.
+/// The file cannot be made or written; an incomplete file is left, recognisable on reading.
 pub fn write(path: &Path, profile: &Profile, owner: Option<Owner>) -> Result<(), Error> {
     let mut writer = Writer::create(path, owner)?;
     writer.put_run(&profile.run)?;

@@ -100,8 +100,8 @@ impl<T: Plain> List<T> {
         }
         let old = self.len();
         if len > old {
-            // Unused room has zeros, unless a stray write changed them. SAFETY: below the span's
-            // count, which is at least `len`.
+            // Unused room has zeros, unless a stray write changed them.
+            // SAFETY: below the span's count, which is at least `len`.
             unsafe { self.span.get(arena)?.add(old).write_bytes(0, len - old) };
             self.used = len as u64;
         }

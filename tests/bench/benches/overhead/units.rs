@@ -114,8 +114,9 @@ fn read(stdout: Option<ChildStdout>, note: impl Fn()) {
 
 fn feed(mut stdin: ChildStdin, blocks: &[Vec<u8>], again: usize, note: impl Fn()) {
     // The smallest pipe: a block is taken when the program wants the block
-    // and not long before. SAFETY: a system call with plain arguments on a
-    // live descriptor. A larger pipe only blurs the moments.
+    // and not long before.
+    // SAFETY: a system call with plain arguments on a live descriptor. A larger pipe only blurs the
+    // moments.
     unsafe { libc::fcntl(stdin.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) };
     let mut at = 0;
     while let Some(block) = blocks.get(at) {

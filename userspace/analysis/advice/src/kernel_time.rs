@@ -1,10 +1,10 @@
-//! Time in the kernel, by what brings the program there: system calls by name, and page faults.
+//! Time in the kernel, by cause of entry: system calls by name, and page faults.
 //!
-//! The clock's ticks in user mode and in the kernel give the share; samples in the kernel give the
-//! system call or the page fault, and its place in the program.
+//! The clock's ticks in user mode and in the kernel give the share; samples in the
+//! kernel give the system call or the page fault, and the place in the program.
 //!
-//! Sources of error: an interrupt looks like a page fault; faults of two places one page apart
-//! count for the first place.
+//! Sources of error: an interrupt looks like a page fault;
+//! faults of two places within a page count for the first place.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::{
     place, words,
 };
 
-/// Share of the kernel time from which faults explain it, and the explained part.
+/// Share of the kernel time at which faults explain the whole, and the explained part.
 const MOSTLY: f64 = 0.6;
 const ALL: f64 = 0.95;
-/// Share of the time from which page faults are something to change.
+/// Share of the time from which page faults deserve a change.
 const MUCH: f64 = 0.03;
 /// Samples in page faults required to locate new pages.
 const FEWEST: u64 = 5;
@@ -31,20 +31,20 @@ const FEWEST: u64 = 5;
 pub struct KernelTime {
     /// Share of the CPU time.
     pub share: Estimate,
-    /// Page faults, and the share of the CPU time that they took.
+    /// Page faults, and the share of the CPU time taken by faults.
     pub faults: Option<(u64, Estimate)>,
-    /// Where the program enters the kernel, those with the most time first.
+    /// Places of entry into the kernel, most time first.
     pub entries: Vec<Entry>,
 }
 
-/// A function from which the program enters the kernel.
+/// A function with entries into the kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Entry {
     /// The system call; `None` for page faults and interrupts.
     pub call: Option<String>,
     /// Innermost frame of the user's own code, of the line with the most samples.
     pub frame: Option<FrameId>,
-    /// Calling context of one of the samples, from the instruction that entered the kernel on.
+    /// Calling context of a sample, from the entering instruction on.
     pub stack: StackId,
     /// Share of the CPU time.
     pub share: Estimate,
@@ -59,9 +59,8 @@ impl KernelTime {
         let faults = profile.run.page_faults.zip(profile.run.processor).filter(|_| profile.run.cpu_ns > 0);
         let faults = faults.map(|(faults, processor)| {
             let of_time = faults as f64 * processor.page_fault_ns / profile.run.cpu_ns as f64;
-            // A fault of this program may cost half or twice the cost of a lone one, in kernel
-            // time. If faults have most of the kernel time, the rest is mostly the return of the
-            // same pages.
+            // A fault of the program may cost half or twice a lone fault's kernel time. If faults
+            // have most of the kernel time, the rest is mostly the return of the faulted pages.
             let mostly = of_time > MOSTLY * share.value;
             let share = Estimate {
                 value: if mostly { share.value * ALL } else { of_time.min(share.value) },
@@ -74,7 +73,7 @@ impl KernelTime {
         Some(Self { share, faults, entries })
     }
 
-    /// Advice about page faults, if they take much of the time.
+    /// Advice about page faults, if faults take much of the time.
     pub(crate) fn advice(&self, view: &View<'_>) -> Option<Advice> {
         let (count, share) = self.faults?;
         if share.low < MUCH {
@@ -122,8 +121,8 @@ impl KernelTime {
 type Named = (String, Option<(locality_model::ObjectId, Option<locality_model::FieldId>)>);
 
 impl KernelTime {
-    /// The function with the most page faults, the place in it, and the data there; `None` with too few
-    /// samples.
+    /// The function with the most page faults, the place
+    /// within, and the data; `None` with too few samples.
     fn fault_site(&self, view: &View<'_>) -> Option<(Place, Named, Vec<String>)> {
         let faults: Vec<&Entry> = self.entries.iter().filter(|entry| entry.call.is_none()).collect();
         let n: u64 = faults.iter().map(|entry| entry.share.n).sum();
@@ -152,7 +151,8 @@ impl KernelTime {
     }
 }
 
-/// Without samples in the kernel: the pages are new where the most pages are stored to for the first time.
+/// Without samples in the kernel: the pages are new at the
+/// place with the most pages stored to for the first time.
 fn most_new_pages(view: &View<'_>) -> Option<(Place, Named)> {
     let pages = |access: &crate::Access, speed: f64| {
         let is_store = access.kind == AccessKind::Store;
@@ -168,8 +168,8 @@ fn most_new_pages(view: &View<'_>) -> Option<(Place, Named)> {
     Some(((of.frame, of.line), (view.name(access), access.object)))
 }
 
-/// Samples in the kernel by system call and function of the user's own code. `ticks`: all of the clock, and
-/// those in the kernel.
+/// Samples in the kernel by system call and function of the user's own
+/// code. `ticks`: ticks of the clock in total, and ticks in the kernel.
 fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) -> Vec<Entry> {
     let function = |id: FrameId| Some(function_name(profile, profile.frames.get(id.0 as usize)?));
     // By system call and function, samples by frame and stack.
@@ -181,7 +181,7 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
         *places.entry((frame, sample.stack)).or_default() += 1;
     }
     let recorded = profile.kernel_samples.len() as u64;
-    // All ticks, thinned in the proportion of kernel ticks.
+    // Ticks in total, thinned in the proportion of kernel ticks.
     let ticks = (all as f64 * recorded as f64 / kernel.max(1) as f64).round() as u64;
     let entry = |((call, _), places): ((Option<&str>, Option<String>), Places)| {
         let n = places.values().sum();
@@ -194,8 +194,8 @@ fn entries(profile: &Profile, contexts: &Contexts, (all, kernel): (u64, u64)) ->
     entries
 }
 
-/// For each loop, its share of time in the kernel: of the kernel samples called from the loop's own
-/// code, among these and the loop's samples.
+/// For each loop, the share of time in the kernel: kernel samples called
+/// from the loop's own code, among kernel samples and the loop's samples.
 pub(crate) fn of_loops(profile: &Profile, loops: &mut [Loop]) {
     let Some((_, kernel)) = profile.run.ticks else { return };
     let recorded = profile.kernel_samples.len() as u64;

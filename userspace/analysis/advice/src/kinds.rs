@@ -1,4 +1,4 @@
-//! Classes of advice, each a look at one loop or at two.
+//! Classes of advice, each looks at one loop or at two.
 
 mod compute;
 mod latency;
@@ -13,12 +13,12 @@ use crate::{
     loops::Misses,
 };
 
-/// Windows in which a stride between runs must have been seen.
+/// Least windows with a stride between runs.
 const SEEN: u64 = 1;
-/// Least part of a loop's line costs that a change must concern.
+/// Least part of a loop's line costs affected by a change.
 const CONCERNED: f64 = 0.2;
 
-/// All changes proposed by the classes.
+/// Changes proposed by the classes.
 pub(crate) fn all(view: &View<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
     for number in 0..view.loops.len() {
@@ -41,45 +41,45 @@ pub(crate) fn all(view: &View<'_>) -> Vec<Candidate> {
     found
 }
 
-/// The stride of an access in bytes, if any.
+/// The stride of an access in bytes, if present.
 pub(crate) fn stride(access: &Access) -> Option<i64> {
     access.stride.filter(|_| access.stride_share >= REGULAR)
 }
 
-/// Lines of an execution where each is a step away from the last.
+/// Lines of an execution at a step from the last.
 fn lines_of_step(step: i64) -> f64 {
     (step.unsigned_abs() as f64 / LINE).min(1.0)
 }
 
-/// All accesses of a loop, unchanged.
+/// Accesses of a loop, unchanged.
 fn unchanged(of: &Loop) -> Vec<Change> {
     let change = |(at, access)| Change { access: at, misses: lines(access), pattern: Pattern::of(access) };
     of.accesses.iter().enumerate().map(change).collect()
 }
 
-/// Whether a loop takes at least this multiple of its core cycles and line costs.
+/// Whether a loop takes at least `times` the core cycles and line costs.
 fn waits_beyond_lines(view: &View<'_>, of: &Loop, times: f64) -> bool {
     let core = of.core.map_or(0.0, |core| core.value);
     of.speed.is_some_and(|(_, cycles)| cycles.value >= times * core.hypot(whole_cost(view, of)))
 }
 
-/// Misses of an access with a bounded number of lines per execution, from their present source.
+/// Misses of an access with a bounded number of lines per execution, from the present source.
 fn capped(access: &Access, most: f64) -> Misses {
     lines(access).map(|lines| lines.min(most * access.per_iteration))
 }
 
-/// What the lines of an access cost, in cycles of an iteration.
+/// Cost of an access's lines, in cycles of an iteration.
 fn cost(view: &View<'_>, access: &Access) -> f64 {
     view.costs.of_access(access)
 }
 
-/// Costs of all accesses of a loop.
+/// Cost of a loop's accesses.
 fn whole_cost(view: &View<'_>, of: &Loop) -> f64 {
     of.accesses.iter().map(|access| cost(view, access)).sum()
 }
 
-/// The first cache, from the smallest on, with room for these bytes; 3 if none.
+/// The first cache, from the smallest on, with room for `bytes`; 3 if none.
 fn holds(view: &View<'_>, bytes: f64) -> usize {
-    // A part of the cache is for everything else.
+    // A part of the cache is for the remaining data.
     view.caches.iter().position(|cache| bytes <= cache * 0.75).unwrap_or(3)
 }

@@ -1,9 +1,8 @@
-//! From numbers to a decision: loops with their time and strides, possible changes, and the gain of
-//! each.
+//! From numbers to a decision: loops with time and strides, possible changes, and the gain of each.
 //!
-//! [`Advised::of`] puts the loops of all windows together ([`loops`]), looks for changes of each
-//! class (`kinds`), and calculates their gain ([`gain`]). Advice whose gain's lower bound is below
-//! 2 % of the time is not given.
+//! [`Advised::of`] merges the loops of the windows ([`loops`]), looks for
+//! changes of each class (`kinds`), and calculates the gain ([`gain`]).
+//! Advice with a gain's lower bound below 2 % of the time is not given.
 //!
 //! Pure: no I/O. Not here: printing.
 
@@ -24,16 +23,16 @@ use locality_model::{FieldId, FrameId, ObjectId, Profile};
 
 use gain::{Costs, Fix};
 
-/// Least gain of which the report speaks: the lower bound of the speed-up.
+/// Least reported gain: the lower bound of the speed-up.
 const LEAST: f64 = 1.02;
-/// Samples below which a loop gets no advice.
+/// Least samples of a loop with advice.
 const FEWEST: u64 = 5;
-/// Part of the best gain from which less work is preferred.
+/// Part of the best gain sufficient for preferring less work.
 const EASY: f64 = 0.75;
-/// Advice that is given.
+/// Most advice given.
 const MOST: usize = 5;
 
-/// A class of advice, by its name in reports.
+/// A class of advice, by name in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say what they are; DESIGN's outside contract lists them")]
 pub enum Kind {
@@ -57,7 +56,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As reports name it.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Interchange => "interchange",
@@ -81,27 +80,27 @@ impl Kind {
     }
 }
 
-/// Frame and line of a loop, as far as they are known.
+/// Frame and line of a loop, as far as known.
 pub type Place = (Option<FrameId>, Option<u32>);
 
 /// A change to make.
 #[derive(Debug, Clone)]
 pub struct Advice {
-    /// Its class.
+    /// Class.
     pub kind: Kind,
     /// The imperative sentence.
     pub title: String,
     /// Frame and line of the loop.
     pub place: Place,
-    /// Frame and line of the other loop of two.
+    /// Frame and line of the second loop of two.
     pub other: Option<Place>,
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
     /// How much faster the program would be.
     pub speedup: Estimate,
-    /// Share of all lines loaded at each cache that the change saves.
+    /// Share of the lines loaded at each cache, saved by the change.
     pub misses: Option<[Estimate; 3]>,
-    /// What the advice rests on.
+    /// Basis of the advice.
     pub evidence: Vec<String>,
     /// Obstacles.
     pub in_the_way: Vec<String>,
@@ -147,7 +146,7 @@ pub(crate) struct View<'a> {
     pub far: &'a [FarReuse],
 }
 
-/// A change that a class proposes.
+/// A change proposed by a class.
 pub(crate) struct Candidate {
     pub kind: Kind,
     pub fixes: Vec<Fix>,
@@ -203,8 +202,8 @@ impl Advised {
             .filter(|advice| advice.speedup.low >= LEAST && advice.speedup.value.is_finite())
             .collect();
         advice.sort_by(|a, b| b.speedup.value.total_cmp(&a.speedup.value).then(a.kind.cmp(&b.kind)));
-        // One change a loop: the best one, or padding if nearly as good, because padding is the
-        // least work.
+        // One change a loop: the best change, or padding if
+        // nearly as good, because padding is the least work.
         let best: Vec<(Place, f64)> =
             advice.iter().map(|advice| (advice.place, advice.speedup.value)).collect();
         let is_easy = |advice: &Advice| {
@@ -244,7 +243,7 @@ impl View<'_> {
     }
 }
 
-/// Share of the CPU time in which loops do not compute, if they wait for lines only.
+/// Share of the CPU time without computing in loops, if loops wait for lines only.
 fn waits(loops: &[Loop], user: f64) -> Option<Estimate> {
     let draws = loops.iter().map(|of| of.draws.len()).max()?;
     let of = |draw: Option<usize>| {

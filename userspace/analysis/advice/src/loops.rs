@@ -1,11 +1,12 @@
-//! Loops in all windows: time, iterations, trips, and the accesses of each instruction.
+//! Loops in windows: time, iterations, trips, and the accesses of each instruction.
 //!
-//! A sample represents CPU time, and its window represents the thread's accesses at the sample's
-//! rate. A loop's time is the time of samples whose windows begin in the loop. Its iterations are
-//! those of all windows, weighted by represented time. Cycles of an iteration are the quotient.
+//! A sample represents CPU time, and the sample's window represents the thread's
+//! accesses at the sample's rate. A loop's time is the time of samples with
+//! windows beginning in the loop. The loop's iterations are summed over windows,
+//! weighted by represented time. Cycles of an iteration are the quotient.
 //!
-//! Sources of error: a sample lies after the load that waited, sometimes after the loop; rates
-//! are means over milliseconds, so a window with several loops gives each the same speed.
+//! Sources of error: a sample lies after the waiting load, sometimes after the loop; rates
+//! are means over milliseconds: a window with several loops gives each an equal speed.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,78 +22,79 @@ use crate::place;
 /// Bootstrap draws.
 pub(crate) const DRAWS: usize = 200;
 const SEED: u64 = 0x10CA_10C5;
-/// Two loops are one if their code overlaps by this share: windows without a loop entry show
-/// another header.
+/// Two loops are merged if the code overlaps by this share:
+/// windows without a loop entry show a different header.
 const SAME: f64 = 0.8;
 
-/// Caches: the share of first touches that miss each one, smallest first.
+/// Share of first touches missing each cache, smallest first.
 pub type Misses = [f64; 3];
 
-/// Knowledge about access instructions from other analyses.
+/// Knowledge about access instructions from further analyses.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// By instruction address and whether the instruction stores: the shares of its first touches
-    /// of lines in windows that miss the first-level, second-level and last-level cache, and the
-    /// number of these first touches.
+    /// By instruction address and whether the instruction stores: the shares of the
+    /// instruction's first touches of lines in windows missing the first-level,
+    /// second-level and last-level cache, and the number of first touches.
     pub misses: BTreeMap<(u64, bool), (Misses, u64)>,
-    /// The same for all instructions together.
+    /// The shares over the instructions together.
     pub all: Misses,
-    /// By instruction address, watched words beside a used word: those that the same instruction
-    /// touched next, upwards and downwards, and those that another instruction touched.
+    /// By instruction address, watched words beside a used word: words touched next by the
+    /// instruction itself, upwards and downwards, and words touched by a different instruction.
     pub neighbours: HashMap<u64, (u64, u64, u64)>,
-    /// By address of the instruction, the object and the field that it touches most.
+    /// By address of the instruction, the object and the field touched most.
     pub objects: HashMap<u64, (ObjectId, Option<FieldId>)>,
 }
 
 /// A loop.
 #[derive(Debug, Clone, Default)]
 pub struct Loop {
-    /// Address of its header.
+    /// Address of the header.
     pub header: u64,
-    /// Addresses taken as its header in windows.
+    /// Addresses taken as the header in windows.
     pub headers: Vec<u64>,
-    /// Number of the loop around it.
+    /// Number of the loop around.
     pub around: Option<usize>,
     /// Lowest and highest address of an instruction.
     pub span: (u64, u64),
-    /// Frame with function, file and line, in the user's own code if the path has some.
+    /// Frame with function, file and line, in the user's own code if present in the path.
     pub frame: Option<FrameId>,
     /// Line of the loop in the file of `frame`.
     pub line: Option<u32>,
-    /// Calling context of the header in the window that shows most of it.
+    /// Calling context of the header in the window with most of the loop.
     pub stack: StackId,
     /// Windows with the loop.
     pub windows: u64,
-    /// Samples in it.
+    /// Samples in the loop.
     pub samples: u64,
-    /// Share of its time in the kernel; `None` if unknown.
+    /// Share of the loop's time in the kernel; `None` if unknown.
     pub kernel: Option<Estimate>,
     /// Share of the targets' CPU time in user mode.
     pub share: Estimate,
-    /// Iterations in all windows, and their executions.
+    /// Iterations in windows, and the executions.
     pub iterations: f64,
     /// Instructions of an iteration.
     pub instructions: f64,
-    /// Iterations in a nanosecond of CPU time, and cycles of one; `None` without rates.
+    /// Iterations in a nanosecond of CPU time, and cycles of an iteration; `None` without rates.
     pub speed: Option<(Estimate, Estimate)>,
-    /// Cycles of an iteration with all lines in the first-level cache; `None` where not known.
+    /// Cycles of an iteration with every line in the first-level cache; `None` if unknown.
     pub core: Option<Estimate>,
     /// The limit of the core, by saved cycles.
     pub bound_by: Option<(String, f64)>,
-    /// What an iteration needs at least; `None` where no window was asked.
+    /// Least cycles of an iteration; `None` without an examined window.
     pub needs: Option<Needs>,
-    /// Median iterations of a run, runs that windows show whole, and the most iterations in one window.
+    /// Median iterations of a run, runs shown whole by
+    /// windows, and the most iterations in a window.
     pub trips: (Option<u64>, u64, u64),
-    /// Access instructions, those with the most lines first.
+    /// Access instructions, by lines, most first.
     pub accesses: Vec<Access>,
     /// By draw: share of CPU time, cycles of an iteration, core cycles.
     pub(crate) draws: Vec<[f64; 3]>,
 }
 
-/// What an iteration of a loop needs at least, in cycles by the timing model; intervals are those of windows.
+/// Least cycles of an iteration of a loop by the timing model; intervals are over windows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Needs {
-    /// With all lines in the first-level cache and all branches foreseen.
+    /// With every line in the first-level cache and every branch foreseen.
     pub cycles: Estimate,
     /// Of dependences alone.
     pub chain: Estimate,
@@ -100,14 +102,15 @@ pub struct Needs {
     pub throughput: Estimate,
     /// The unit, in the form of `bound_by`.
     pub unit: String,
-    /// Branches of an iteration that the model's predictor does not foresee.
+    /// Branches of an iteration, mispredicted by the model.
     pub mispredicted: Estimate,
-    /// Lines under way at a time while any is (Chou, Fahs and Abraham, ISCA 2004), if all of a window's new
-    /// lines came from memory; `None` without new lines, or where the processor was not measured.
+    /// Lines under way at a time while at least one is (Chou, Fahs and
+    /// Abraham, ISCA 2004), if each of a window's new lines came from memory;
+    /// `None` without new lines, or without measurements of the processor.
     pub lines_at_a_time: Option<Estimate>,
 }
 
-/// An access instruction of a loop. Numbers are those of all windows.
+/// An access instruction of a loop. Numbers are over windows.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// Address of the instruction.
@@ -126,34 +129,34 @@ pub struct Access {
     pub lines: f64,
     /// Pages touched first, by execution.
     pub pages: f64,
-    /// The most frequent step, and its share.
+    /// The most frequent step, and the step's share.
     pub stride: Option<i64>,
     /// Share of the steps.
     pub stride_share: f64,
-    /// The step between runs that most windows show.
+    /// The step between runs in most windows.
     pub outer_stride: Option<i64>,
-    /// Windows or watches with this step.
+    /// Windows or watches with the step between runs.
     pub outer_windows: u64,
-    /// What the address is made of.
+    /// Source of the address.
     pub dependence: Dependence,
     /// Least and greatest value, and how many windows show values.
     pub values: Option<(i64, i64, u64)>,
-    /// Lines of the windows with most of them: their number, and the sets of two caches.
+    /// Lines of the windows with the most lines: number, and the sets of two caches.
     pub sets: (u64, [u64; 2]),
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
-    /// Share of first touches that misses each cache, and the number of first touches.
+    /// Share of first touches missing each cache, and the number of first touches.
     pub misses: (Misses, u64),
     /// For short, distant runs, the part of the lines at the start of a run, which hardware does
     /// not foresee.
     pub restarts: f64,
-    /// Lines of it are stored to in the loop, by this instruction or another.
+    /// The access's lines are stored to in the loop, by the instruction or a further one.
     pub dirties: bool,
-    /// Executions in all windows.
+    /// Executions in windows.
     pub executions: u64,
 }
 
-/// All loops, heaviest first.
+/// Loops, heaviest first.
 pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, known: &Known) -> Vec<Loop> {
     let groups = groups(profile);
     let mut loops: Vec<Loop> = groups.iter().map(|rows| joined(profile, contexts, known, rows)).collect();
@@ -180,7 +183,7 @@ pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, known: &Known) 
     order.into_iter().filter_map(|at| sorted[at].take()).collect()
 }
 
-/// Rows of the same loop.
+/// Rows grouped by loop.
 fn groups(profile: &Profile) -> Vec<Vec<&SeenLoop>> {
     let mut groups: Vec<Vec<&SeenLoop>> = Vec::new();
     let mut of_header: HashMap<u64, usize> = HashMap::new();
@@ -240,7 +243,7 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         .iter()
         .map(|(key, seen)| joined_access(profile, contexts, known, *key, seen, iterations))
         .collect();
-    // A store along another access's walk, without lines of its own, stores to that access's lines.
+    // A store along another access's walk, without own lines, stores to the other access's lines.
     let followers: Vec<(Option<i64>, f64)> =
         accesses.iter().filter(|access| access.dirties).map(|access| (access.stride, access.lines)).collect();
     for access in accesses.iter_mut().filter(|access| access.stride.is_some()) {

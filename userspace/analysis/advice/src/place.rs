@@ -1,9 +1,10 @@
-//! Where a loop stands in the source: the innermost frame of the user's own code, and the line of the loop.
+//! Place of a loop in the source: the innermost frame
+//! of the user's own code, and the line of the loop.
 
 use locality_estimate::calling_context::{Contexts, is_toolchain};
 use locality_model::{Frame, FrameId, Module, Profile, StackId};
 
-/// Sources outside of the user's code: those of installed packages.
+/// Sources outside of the user's code: installed packages.
 const OTHERS: [&str; 5] =
     ["/.cargo/registry/", "/.cargo/git/", "/site-packages/", "/go/pkg/mod/", "/usr/share/"];
 
@@ -12,7 +13,7 @@ fn frame(profile: &Profile, id: FrameId) -> Option<(&Frame, Option<&Module>)> {
     Some((frame, frame.module.and_then(|module| profile.modules.get(module.0 as usize))))
 }
 
-/// Whether a frame is of code that the user can change.
+/// Whether the user can change a frame's code.
 pub(crate) fn is_own(profile: &Profile, id: FrameId) -> bool {
     frame(profile, id).is_some_and(|(frame, module)| {
         let file = frame.file.as_deref().unwrap_or_default();
@@ -24,22 +25,22 @@ fn frames(contexts: &Contexts, stack: StackId) -> &[FrameId] {
     contexts.of(stack).map_or(&[], |context| contexts.frames(context))
 }
 
-/// The innermost frame of the user's own code, else the innermost one.
+/// The innermost frame of the user's own code, otherwise the innermost frame.
 pub(crate) fn own(profile: &Profile, contexts: &Contexts, stack: StackId) -> Option<FrameId> {
     let frames = frames(contexts, stack);
     frames.iter().copied().find(|id| is_own(profile, *id)).or_else(|| frames.first().copied())
 }
 
-/// Frame and line of a loop, from the calling contexts of its header and of the jump back to the
-/// header: the innermost function of the user's own code in which both lie, however much of them is
-/// inlined, and the smaller of both lines there, which is the loop's own as compilers tell it.
+/// Frame and line of a loop, from the calling contexts of the header and of the jump back to
+/// the header: the innermost function of the user's own code with both, whatever is inlined,
+/// and the smaller of both lines, which is the loop's own in compilers' debug information.
 pub(crate) fn of_loop(
     profile: &Profile,
     contexts: &Contexts,
     header: StackId,
     latch: StackId,
 ) -> (Option<FrameId>, Option<u32>) {
-    // Frames of one instruction's machine code: inlined functions, and the surrounding function.
+    // Frames of an instruction's machine code: inlined functions, and the surrounding function.
     let piece = |stack: StackId| {
         let all = frames(contexts, stack);
         let inlined = |id: &FrameId| frame(profile, *id).is_some_and(|(frame, _)| frame.inlined);

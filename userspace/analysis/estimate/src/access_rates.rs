@@ -1,53 +1,53 @@
-//! Accesses per nanosecond along a run, and what follows from them: how many accesses a sample
-//! stands for, how many lie between two moments.
+//! Accesses per nanosecond along a run, and counts derived from rates:
+//! accesses represented by a sample, accesses between two moments.
 //!
-//! A sample has the rate of its window. Between samples of a process, for any of its threads, the
-//! rate changes evenly (trapezoid over CPU time) between means over neighbouring samples. Only up
-//! to [`LOCAL_NS`] after a sample its own rate holds, or [`BRIEF_NS`] for a rate of the timing
-//! model alone. Beyond that the means of the others hold: a phase of a millisecond around a sample
-//! says nothing about the tenth of a second after it. CPU time along a run is the sum of the
-//! samples' periods.
+//! A sample has the rate of the window. Between samples of a process, for each
+//! thread, the rate changes evenly (trapezoid over CPU time) between means over
+//! neighbouring samples. Only up to [`LOCAL_NS`] after a sample, the sample's own
+//! rate holds, or [`BRIEF_NS`] for a rate of the timing model alone. Beyond, the
+//! means of neighbours hold: a phase of 1 ms around a sample is no evidence for the
+//! 100 ms after the sample. CPU time along a run is the sum of the samples' periods.
 //!
-//! A sample without a rate borrows the median of the samples of its process with the same stack
-//! (three at least), else of its process, else of all. Without any rate a nanosecond counts as one
-//! access, and [`Rates::unit`] says so.
+//! A sample without a rate borrows the median of the process's samples with an equal
+//! stack (three at least), otherwise of the process, otherwise of the run. Without
+//! rates, a nanosecond counts as one access, and [`Rates::unit`] tells the unit.
 //!
-//! Sources of error: what the rates' own intervals say, and more between samples than at them; a
-//! thread that ran for less than a period between two samples is not seen; wall time within a
-//! period is taken for CPU time.
+//! Sources of error: the rates' own intervals, with larger errors between
+//! samples than at samples; a thread running for less than a period between
+//! two samples is not seen; wall time within a period is taken for CPU time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use locality_model::{Profile, Sample};
 
-/// Samples that a borrowed rate must rest on to be preferred to the process's.
+/// Least samples of a borrowed rate, to be preferred to the process's.
 const ENOUGH: usize = 3;
 /// Width of a 95 % interval of the normal distribution in standard deviations.
 const WIDTH: f64 = 2.0 * 1.959_964;
-/// Neighbours to each side in a mean along a run, of a least number of samples. Samples are tens of
-/// milliseconds apart, and programs change their work within them. The rate halfway between two
-/// samples says nothing about the time between them.
+/// Neighbours to each side in a mean along a run, of a least number of samples. Samples
+/// are tens of milliseconds apart, and programs change work within tens of milliseconds.
+/// The rate halfway between two samples is no evidence for the time between.
 const REACH: usize = 8;
 const FEWEST_TO_SMOOTH: usize = 8;
-/// CPU time after a sample with the sample's own rate: its readings span as much.
+/// CPU time after a sample with the sample's own rate: the span of the sample's readings.
 const LOCAL_NS: f64 = 1.5e6;
-/// The same for the timing model alone: the earliest first reading comes this long after the sample
-/// (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`), and if the thread is at other
-/// work by then, only the model is left.
+/// CPU time after a sample with the rate of the timing model alone: the earliest first reading comes
+/// then (`PERIODS_NS` of the tracer's `capture/progress_sampling.rs`). If the thread has changed work
+/// by then, only the model is left.
 const BRIEF_NS: f64 = 0.4e6;
 /// Error of a rate without an interval, or of a borrowed rate: log standard deviation.
 const UNSURE: f64 = 0.2;
 
-/// Share of CPU time from which the report doubts all distances.
+/// Share of CPU time from which the report doubts every distance.
 const MOSTLY: f64 = 0.5;
 
-/// Source of rates of samples of which no reading tells: a timing model's.
+/// Source of rates of samples without a reading: a timing model's.
 pub const MODELLED: &str = "timing model";
-/// The same in processes without measured rates.
+/// Source of modelled rates in processes without measured rates.
 pub const UNSCALED: &str = "unscaled timing model";
 
-/// What distances are counted in.
+/// Unit of distances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unit {
     /// Accesses.
@@ -58,7 +58,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As reports name it.
+    /// Name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accesses => "accesses",
@@ -67,16 +67,16 @@ impl Unit {
     }
 }
 
-/// The rate at one sample.
+/// The rate at a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Local {
     /// Accesses per nanosecond of CPU time.
     pub value: f64,
-    /// Standard deviation of its logarithm.
+    /// Standard deviation of the rate's logarithm.
     pub sigma: f64,
-    /// Index into [`Rates::sources`]; errors of one source are alike.
+    /// Index into [`Rates::sources`]; errors of a source are alike.
     pub source: usize,
-    /// A timing model alone tells it.
+    /// The rate comes from a timing model alone.
     pub modelled: bool,
 }
 
@@ -88,17 +88,17 @@ pub struct Rates {
     sources: Vec<(String, f64)>,
     lines: BTreeMap<u32, Line>,
     pids: Vec<u32>,
-    /// Of each sample, its index in its process's line.
+    /// Each sample's index in the process's line.
     places: Vec<usize>,
 }
 
-/// One process in order of time.
+/// A process in order of time.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Line {
     points: Vec<Point>,
-    /// Rates along it are means over so many neighbours to each side.
+    /// Neighbours to each side in the means along the line.
     reach: usize,
-    /// The process was seen to end: nothing is touched afterwards.
+    /// The process was seen to end: no touch afterwards.
     ended: bool,
 }
 
@@ -158,7 +158,7 @@ impl Rates {
         rates
     }
 
-    /// One rate for all, the mean of the samples' rates: the choice of a tool without local rates.
+    /// A single rate, the mean of the samples' rates: the choice of a tool without local rates.
     pub fn global(mut self, profile: &Profile) -> Self {
         let periods = || profile.samples.iter().map(|sample| sample.period_ns as f64);
         let cpu: f64 = periods().sum();
@@ -170,8 +170,8 @@ impl Rates {
         self
     }
 
-    /// Possible factor of error of all distances in accesses, up or down, if hardly any rate was
-    /// measured.
+    /// Possible factor of error of distances in accesses,
+    /// up or down, if hardly a rate was measured.
     pub fn doubt(&self) -> Option<f64> {
         let modelled = self.sources.iter().position(|(source, _)| source == UNSCALED)?;
         let sigmas = self.locals.iter().filter(|local| local.source == modelled).map(|local| local.sigma);
@@ -180,12 +180,12 @@ impl Rates {
         (share > MOSTLY).then(|| (sigma * WIDTH / 2.0).exp())
     }
 
-    /// What distances are counted in.
+    /// Unit of distances.
     pub fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// Where the rates come from, and each source's share of CPU time.
+    /// Sources of rates, and each source's share of CPU time.
     pub fn sources(&self) -> &[(String, f64)] {
         &self.sources
     }
@@ -200,12 +200,13 @@ impl Rates {
         })
     }
 
-    /// Accesses per CPU nanosecond of a sample's process between two moments after it.
+    /// Accesses per CPU nanosecond of a sample's process between two moments after the sample.
     pub fn between(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
         self.behind(sample, from_ns, until_ns).0
     }
 
-    /// Accesses of a sample's process between two moments after it, as [`Rates::between`] counts them.
+    /// Accesses of a sample's process between two moments
+    /// after the sample, counted as by [`Rates::between`].
     pub fn accesses_behind(&self, sample: usize, from_ns: u64, until_ns: u64) -> f64 {
         let (rate, cpu_ns) = self.behind(sample, from_ns, until_ns);
         rate * cpu_ns
@@ -245,7 +246,7 @@ impl Rates {
         self.line(sample).map_or(0.0, |line| (line.end() - line.position(time_ns).1).max(0.0))
     }
 
-    /// Whether a sample's process was seen to end: nothing is touched afterwards.
+    /// Whether a sample's process was seen to end: no touch afterwards.
     pub fn ended(&self, sample: usize) -> bool {
         self.line(sample).is_some_and(|line| line.ended)
     }
@@ -263,7 +264,7 @@ impl Rates {
 }
 
 impl Line {
-    /// Takes means over neighbours as rates, if there are enough, and sums accesses up.
+    /// Takes means over neighbours as rates, if enough are present, and sums accesses up.
     fn smooth(&mut self) {
         let Some(first) = self.points.first().copied() else { return };
         self.reach = (self.points.len() / FEWEST_TO_SMOOTH).min(REACH);
@@ -279,13 +280,13 @@ impl Line {
         }
     }
 
-    /// The points whose rates are the mean at a point.
+    /// The points in the mean rate at a point.
     fn around(&self, point: usize) -> Range<usize> {
         point.saturating_sub(self.reach)..self.points.len().min(point + self.reach + 1)
     }
 
-    /// For how much CPU time between two moments a point's own rate counts, as a part of the means;
-    /// at most half of it.
+    /// CPU time between two moments with a point's own rate,
+    /// as a part of the means; at most half of the time.
     fn own_ns(&self, place: usize, from_ns: u64, until_ns: u64) -> f64 {
         let own = |point: usize| match self.around(point) {
             around if around.contains(&place) => 1.0 / around.len() as f64,
@@ -296,7 +297,7 @@ impl Line {
         let Range { start, end } = self.around(place);
         let last = self.points.len().saturating_sub(1);
         let mut sum = 0.0;
-        // From the point before the first mean that has it to the point after the last.
+        // From the point before the first mean affected to the point after the last.
         for point in start.saturating_sub(1)..end.min(last) {
             let (first, next) = (time(point), time(point + 1));
             let (from, until) = (from_ns.max(first), until_ns.min(next));
@@ -306,7 +307,7 @@ impl Line {
                 sum += (cpu(until) - cpu(from)) * (own(point) * (1.0 - middle) + own(point + 1) * middle);
             }
         }
-        // Before the first point and after the last their means go on.
+        // The means of the first and the last point extend outwards.
         let (before, behind) = (until_ns.min(time(0)), from_ns.max(time(last)));
         sum += (cpu(before) - cpu(from_ns.min(before))) * own(0);
         sum + (cpu(until_ns.max(behind)) - cpu(behind)) * own(last)
@@ -335,7 +336,7 @@ impl Line {
         }
     }
 
-    /// The run ends half a period after its last sample on average.
+    /// The run ends half a period after the last sample on average.
     fn tail_ns(&self) -> f64 {
         match self.points.as_slice() {
             [.., a, b] => b.cpu_ns - a.cpu_ns,
@@ -349,7 +350,7 @@ impl Line {
     }
 }
 
-/// The processes' lines, and each sample's place in its own.
+/// The processes' lines, and each sample's place in the sample's own line.
 fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> (BTreeMap<u32, Line>, Vec<usize>) {
     let mut order: Vec<(u64, usize)> =
         profile.samples.iter().enumerate().map(|(i, sample)| (sample.time_ns, i)).collect();
@@ -377,7 +378,7 @@ fn lines(profile: &Profile, locals: &[Local], pids: &[u32]) -> (BTreeMap<u32, Li
     (lines, places)
 }
 
-/// Rate, error and source of each sample whose window has a possible one.
+/// Rate, error and source of each sample with a possible rate in the window.
 fn known(profile: &Profile) -> Vec<Option<(f64, f64, String)>> {
     let mut known = vec![None; profile.samples.len()];
     for window in &profile.windows {

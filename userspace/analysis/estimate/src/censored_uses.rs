@@ -1,23 +1,23 @@
-//! Subjects of the estimators: each use whose reuse was looked for, with the accesses it stands for
-//! and how far it was seen.
+//! Subjects of the estimators: each use with a reuse looked
+//! for, the accesses represented and the distance observed.
 //!
-//! A use of a window was seen exactly as far as the window reaches, and further if one of its words
-//! was watched; the use of a sample without a window only by its watch. A sample whose use nobody
-//! followed is a subject too (seen to 0): its weight counts for its context.
+//! A use of a window was seen exactly as far as the window reaches, and further if a word
+//! of the use was watched; the use of a sample without a window only by the watch. A sample
+//! without a followed use is a subject too (seen to 0): the weight counts for the context.
 //!
-//! Weight: w = ρ · period · granules / uses of the sample. An access across several granules is
-//! drawn once by word: at 8 bytes it represents all its words, at lines its words divided by those
-//! in the drawn line.
+//! Weight: w = ρ · period · granules / uses of the sample. An access across
+//! several granules is drawn once by word: at 8 bytes the draw represents the
+//! access's words, at lines the words divided by the number in the drawn line.
 //!
-//! A line's outcome is the window's, else that of the watched words of the line, the use's own and
-//! companions: reused at the first trap, and not seen again as long as the last of them was
-//! watched, though others were withdrawn before.
+//! A line's outcome is the window's, otherwise the outcome of the line's watched
+//! words, the use's own and companions: reused at the first trap, and not seen again
+//! as long as the last word was watched, though companions were withdrawn before.
 //!
-//! Sources of error: with at most four words of it watched, a line is reused as late as they are
-//! (`Followed::part`), which is made up for as far as the word that stands for the others was
-//! watched (module `parts`); up to the reach of the longest windows estimators take line distances
-//! from windows alone; accesses between use and trap come from the rate; samples whose access is
-//! unknown are taken to be like the others.
+//! Sources of error: with at most four words watched, a line is reused as late as
+//! the watched words (`Followed::part`), compensated as far as the randomly drawn
+//! word was watched (module `parts`); up to the reach of the longest windows
+//! estimators take line distances from windows alone; accesses between use and
+//! trap come from the rate; samples with unknown access are taken as typical.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,51 +37,51 @@ const USES_TELL: usize = 32;
 /// Bytes of a line of code.
 const CODE_LINE: u64 = 64;
 
-/// How long a use was seen, in accesses. Where no rate is known, in CPU nanoseconds: an access of a
-/// window then counts as one.
+/// Time for which a use was observed, in accesses. Without a known
+/// rate, in CPU nanoseconds: an access of a window then counts as 1 ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exit {
-    /// Distance to the reuse, else the last distance without one.
+    /// Distance to the reuse, otherwise the last distance observed without a reuse.
     pub at: u64,
-    /// Whether it was touched again.
+    /// Whether the granule was touched again.
     pub reused: bool,
 }
 
-/// What a watch saw beyond the window.
+/// A watch's observation beyond the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Followed {
     /// How far, counted from the use.
     pub exit: Exit,
-    /// Reused after more than the first and at most the second, where the clock tells only about
-    /// where (module `interval_censoring`).
+    /// Reused after more than the first and at most the second,
+    /// if the clock is imprecise (module `interval_censoring`).
     pub within: Option<(u64, u64)>,
-    /// What the clock said of a reuse in an interval.
+    /// The clock's value for a reuse in an interval.
     pub measured: Option<Measured>,
     /// Accesses were counted by hardware counters, or by registers, with clock and rate only
     /// choosing among several numbers.
     pub counted: bool,
-    /// It watched a part of the granule only, which may have been touched elsewhere before.
+    /// Only a part of the granule was watched; the rest may have been touched before.
     pub part: bool,
-    /// Chance to be watched for a use that was open at its window's end; 1 without a window.
+    /// Chance to be watched for a use open at the window's end; 1 without a window.
     pub p_choice: f64,
-    /// Chance to be chosen and armed at all.
+    /// Chance to be chosen and armed.
     pub p_arm: f64,
-    /// Chance to live until its end.
+    /// Chance to live until the watch's end.
     pub p_survive: f64,
-    /// When it ended.
+    /// End of the watch.
     pub ended_ns: u64,
-    /// Not withdrawn: it was watched until the trace or the process ended.
+    /// Not withdrawn: watched until the trace or the process ended.
     pub to_the_end: bool,
 }
 
-/// A use and its fate.
+/// A use and the outcome.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Subject {
-    /// Index of the sample; uses of one sample are alike.
+    /// Index of the sample; uses of a sample are alike.
     pub sample: u32,
     /// The row of the use; `None` for a sample's own access.
     pub used: Option<u32>,
-    /// The row of the watch that decided.
+    /// The row of the deciding watch.
     pub watch: Option<u32>,
     /// When the sample was taken.
     pub time_ns: u64,
@@ -93,17 +93,17 @@ pub struct Subject {
     pub weight: f64,
     /// The window's view; empty without a window.
     pub shown: Exit,
-    /// What a watch saw.
+    /// A watch's observation.
     pub followed: Option<Followed>,
 }
 
 impl Subject {
-    /// True where a reuse was seen, by whatever.
+    /// True if a window or a watch saw a reuse.
     pub fn reused(&self) -> bool {
         self.shown.reused || self.followed.is_some_and(|followed| followed.exit.reused)
     }
 
-    /// How far it was seen.
+    /// Distance observed.
     pub fn distance(&self) -> u64 {
         match self.followed {
             Some(followed) if !self.shown.reused => followed.exit.at,
@@ -111,7 +111,7 @@ impl Subject {
         }
     }
 
-    /// Inverse-probability weight of an observed reuse, 0 without one.
+    /// Inverse-probability weight of an observed reuse, 0 without a reuse.
     pub fn horvitz_thompson(&self) -> f64 {
         match (self.shown.reused, self.followed) {
             (true, _) => self.weight,

@@ -1,47 +1,46 @@
-//! Regions of code: code that runs together in the program's windows, and the length of stays in
-//! it.
+//! Regions of code: code running together in the program's windows, and the length of stays.
 //!
-//! A program with several kinds of work in turns of milliseconds is on average like none of them:
-//! data that fills a cache in one never does in another. Samples are further apart, so time does
+//! A program with several kinds of work in turns of milliseconds is on average unlike each kind:
+//! data may fill a cache in one kind and never in the next. Samples are further apart: time does
 //! not separate the kinds. The code in windows does, as Sherwood et al. separate phases of a
-//! simulation by their blocks (2002, ASPLOS, "Automatically characterizing large scale program
-//! behavior", §4). A region grows from the most used code without a region: first the windows that
-//! show this code, then code used mostly in these windows, then windows that show mostly such code,
-//! and so on. Code of one place in different call paths is distinguished.
+//! simulation by basic blocks (2002, ASPLOS, "Automatically characterizing large scale program
+//! behavior", §4). A region grows from the most used code without a region: first the windows
+//! showing the code, then code used mostly in the windows, then windows showing mostly the added
+//! code, in alternation. Code of a place in different call paths is distinguished.
 //!
-//! The length of stays follows from windows that show two regions, hence a departure from one. With
-//! n departures in `shown` accesses of windows, the geometric mean of a possible stay is shown /
-//! exp(ψ(n)), if all orders of magnitude were equally likely before. Without a departure a stay is
-//! at least as long as the shown accesses, and at most as long as the samples of one region between
-//! those of others represent. All orders of magnitude between are tried.
+//! The length of stays follows from windows showing two regions, hence a departure. With n
+//! departures in `shown` accesses of windows, the geometric mean of a possible stay is shown
+//! / exp(ψ(n)), if orders of magnitude were equally likely before. Without a departure a
+//! stay is at least as long as the shown accesses, and at most as long as represented by the
+//! samples of a region between interruptions. The orders of magnitude between are tried.
 //!
-//! Sources of error: loops that alternate within a window are one region only if windows are long
-//! enough to show both; stays are taken as exponential, all of one region alike. Threads at the
-//! same time do not take turns, so regions are found in processes of one thread only.
+//! Sources of error: loops alternating within a window form a region only if windows are long
+//! enough to show both; stays are taken as exponential, equal within a region. Simultaneous
+//! threads do not take turns: regions are found in processes of one thread only.
 
 use std::collections::{BTreeMap, HashMap};
 
 use locality_model::{FrameId, Profile};
 
-/// Frames of a call path, innermost first, by which code is distinguished.
+/// Frames of a call path, innermost first, to distinguish code.
 const FRAMES: usize = 3;
-/// Most regions of a process beside the rest: those of the most used code.
+/// Most regions of a process beside the rest: by most used code.
 const MOST: usize = 16;
 /// Alternations of gathering code and windows into a region.
 const ROUNDS: usize = 4;
 
-/// What each sample's window shows.
+/// Code shown by each sample's window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Code {
-    /// By sample: shares of its uses by number of the code.
+    /// By sample: shares of the uses by number of the code.
     shares: Vec<Vec<(usize, f64)>>,
-    /// By sample: accesses of its window.
+    /// By sample: accesses of the window.
     accesses: Vec<f64>,
     numbers: usize,
 }
 
 impl Code {
-    /// Of all windows.
+    /// Of the profile's windows.
     pub fn of(profile: &Profile) -> Self {
         let mut uses = vec![BTreeMap::<&[FrameId], u32>::new(); profile.samples.len()];
         for used in &profile.uses {
@@ -76,10 +75,10 @@ impl Code {
     }
 }
 
-/// Regions of some samples.
+/// Regions of samples.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Regions {
-    /// Of each sample, in their order.
+    /// Region of each sample, in the samples' order.
     pub of: Vec<usize>,
     /// By region, mean accesses of a stay, least and greatest; 0 for samples outside of regions of
     /// `fewest`, infinite for a single region.
@@ -87,13 +86,13 @@ pub struct Regions {
 }
 
 impl Regions {
-    /// A program with one kind of work, of a number of samples.
+    /// A program with a single kind of work, of a number of samples.
     pub fn one(samples: usize) -> Self {
         Self { of: vec![0; samples], stays: vec![(f64::INFINITY, f64::INFINITY)] }
     }
 
-    /// One thread's samples in the order of time, each with its represented accesses; at least a
-    /// given number of samples each.
+    /// Of one thread's samples in the order of time, each with the
+    /// represented accesses; at least a given number of samples each.
     pub fn of(code: &Code, samples: &[(usize, f64)], fewest: usize) -> Self {
         let one = Self::one(samples.len());
         if samples.len() < 2 * fewest {
@@ -150,15 +149,15 @@ impl Regions {
     }
 }
 
-/// What is known of how long the program stays in a region.
+/// Evidence for the length of stays in a region.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stay {
-    /// Accesses represented by its samples, and number of interruptions by others.
+    /// Accesses represented by the region's samples, and number of interruptions.
     stands_for: f64,
     runs: f64,
     /// Accesses of the region in windows.
     shown: f64,
-    /// Windows that show another region too, each with its mean number of departures.
+    /// Windows showing a second region too, each with the mean number of departures.
     left: f64,
 }
 

@@ -1,25 +1,25 @@
 //! Weights of observations, and numbers with an interval.
 //!
-//! A reuse is seen only if its sample was armed and its watch survived until the trap. The
-//! Horvitz–Thompson weight of what was seen divides by the probability of that (Horvitz & Thompson
-//! 1952, JASA 47(260), eq. 2.2 as a ratio), which the arbiter knows exactly: w =
-//! period / (p_arm · p_survive). Unlike RDX's proportional attribution (§IV.A) it assumes nothing
-//! about contexts; its price is variance where survival is unlikely.
+//! A reuse is seen only if the sample was armed and the watch survived until the trap. The
+//! Horvitz–Thompson weight of a seen reuse divides by the probability of both (Horvitz &
+//! Thompson 1952, JASA 47(260), eq. 2.2 as a ratio), which the arbiter knows exactly: w =
+//! period / (p_arm · p_survive). Unlike RDX's proportional attribution (§IV.A) the weight
+//! assumes no property of contexts; the price is variance if survival is unlikely.
 //!
-//! Intervals are 95 %: percentile bootstrap over the samples with a fixed seed, all observations of
-//! a sample together (they come from one window and are alike: Davison & Hinkley 1997, Bootstrap
-//! Methods and their Application, §3.8), widened to Wilson's interval at Kish's effective number of
-//! samples, because resampling cannot show what a small sample has missed (three out of three would
-//! give 100 % ± 0).
+//! Intervals are 95 %: percentile bootstrap over the samples with a fixed seed,
+//! observations of a sample together (from a single window, hence alike: Davison &
+//! Hinkley 1997, Bootstrap Methods and their Application, §3.8), widened to
+//! Wilson's interval at Kish's effective number of samples, because resampling
+//! cannot show misses of a small sample (three out of three would give 100 % ± 0).
 //!
-//! Sources of error: samples are treated as independent, but neighbours in time are alike, so
-//! intervals are too narrow for programs with few long phases; locations whose reuse depends on our
-//! stops; refused watches count as missing at random; a share says nothing about uses that could
-//! not be watched.
+//! Sources of error: samples are treated as independent, but neighbours in
+//! time are alike: intervals are too narrow for programs with few long
+//! phases; locations with reuse dependent on our stops; refused watches count
+//! as missing at random; a share does not cover uses impossible to watch.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// An estimate with its 95 % interval and its number of observations.
+/// An estimate with a 95 % interval and the number of observations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Estimate {
     /// Best guess.
@@ -32,13 +32,13 @@ pub struct Estimate {
     pub n: u64,
 }
 
-/// Bootstrap replicates; the 2.5 % quantile of 400 rests on ten of them at each end.
+/// Bootstrap replicates; the 2.5 % quantile of 400 rests on ten replicates at each end.
 const REPLICATES: usize = 400;
 const SEED: u64 = 0x10CA_1177;
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// Below this number, a quantile's interval is minimum to maximum: six values bracket the median
-/// with 97 %.
+/// Below six values, a quantile's interval is minimum
+/// to maximum: six values bracket the median with 97 %.
 const FEWEST_FOR_QUANTILES: usize = 6;
 
 /// Horvitz–Thompson weight. `None` for impossible probabilities (a damaged file), to limit the
@@ -49,16 +49,16 @@ pub fn horvitz_thompson(period_ns: u64, p_arm: f64, p_survive: f64) -> Option<f6
     (possible(p_arm) && possible(p_survive) && weight.is_finite() && weight > 0.0).then_some(weight)
 }
 
-/// What an observation counts.
+/// Weight and sample of an observation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
-    /// Its weight.
+    /// Weight.
     pub weight: f64,
-    /// Index of its sample.
+    /// Index of the sample.
     pub sample: u32,
 }
 
-/// Counts distinct samples that come in order.
+/// Counts distinct samples in order of arrival.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Distinct {
     /// Samples counted.
@@ -67,7 +67,7 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Counts the sample unless it was the last.
+    /// Counts the sample unless equal to the last.
     pub fn add(&mut self, sample: u32) {
         self.n += u64::from(self.last != Some(sample));
         self.last = Some(sample);
@@ -78,7 +78,7 @@ impl Distinct {
 /// are `0..groups`.
 pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
     let mut counts = vec![0_u64; groups];
-    // By group and sample, of which there are far fewer than observations.
+    // By group and sample: far fewer entries than observations.
     let mut sums: BTreeMap<(usize, u32), f64> = BTreeMap::new();
     for (group, counted) in members {
         counts[*group] += 1;
@@ -108,7 +108,7 @@ pub fn shares(members: &[(usize, Counted)], groups: usize) -> Vec<Estimate> {
     values.into_iter().zip(counts).zip(replicates).map(estimate).collect()
 }
 
-/// Share of the observations with the flag. Its n counts all of them.
+/// Share of the observations with the flag. n counts the observations.
 pub fn share_of(members: impl Iterator<Item = (bool, Counted)>) -> Estimate {
     let members: Vec<(usize, Counted)> =
         members.map(|(holds, counted)| (usize::from(holds), counted)).collect();
@@ -117,7 +117,7 @@ pub fn share_of(members: impl Iterator<Item = (bool, Counted)>) -> Estimate {
 }
 
 /// Weighted quantile q of values: the smallest with at least q of the weight at or below it. With
-/// fewer than six samples the interval is simply all that was seen, and covers less than 95 %.
+/// fewer than six samples the interval is from minimum to maximum, and covers less than 95 %.
 pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
     let mut sorted = observations.to_vec();
     sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.weight.total_cmp(&b.1.weight)));
@@ -156,7 +156,7 @@ impl Samples {
         Self { of, number: known.len() }
     }
 
-    /// Association of observations with their samples.
+    /// Association of observations with samples.
     fn of_each<'a>(&'a self, values: &'a [f64]) -> impl Iterator<Item = f64> + Clone + 'a {
         self.of.iter().map(|sample| values[*sample])
     }
@@ -227,7 +227,7 @@ pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     let z2 = Z * Z / n;
     let centre = (p + z2 / 2.0) / (1.0 + z2);
     let half = Z / (1.0 + z2) * (p * (1.0 - p) / n + z2 / (4.0 * n)).sqrt();
-    // p itself belongs to the interval; rounding may push an end past it at 0 and 1.
+    // p belongs to the interval; rounding may push an end past p at 0 and 1.
     ((centre - half).clamp(0.0, p), (centre + half).clamp(p, 1.0))
 }
 

@@ -1,44 +1,44 @@
-//! Kaplan–Meier: how far uses stay unreused, with uses that were seen only for a while.
+//! Kaplan–Meier: how far uses stay unreused, with uses observed only for a while.
 //!
-//! For uses of one calling context F(t) = 1 − ∏ (1 − Σ w of reuses at t / Σ w at risk at t) (Kaplan
-//! & Meier 1958, JASA 53(282), eq. 2b, with sample weights). A use is at risk up
-//! to the distance to which it was seen. Reuses at a distance come before those that were only seen
-//! up to it.
+//! For uses of one calling context F(t) = 1 − ∏ (1 − Σ w of reuses at t / Σ w at risk at t)
+//! (Kaplan & Meier 1958, JASA 53(282), eq. 2b, with sample weights). A use is at risk up to
+//! the distance observed. Reuses at a distance come before uses censored at the distance.
 //!
-//! A use chosen for a watch among k open ones of its window represents the k beyond the window: it
-//! leaves with its weight at the window's end and enters again with w / p_choice (inverse
-//! probability of censoring: Robins & Finkelstein 2000, Biometrics 56(3)). Otherwise windows with
-//! few open uses would outweigh those with many.
+//! A use chosen for a watch among k open uses of a window represents the k beyond the
+//! window: the use leaves with the own weight at the window's end and enters again with
+//! w / p_choice (inverse probability of censoring: Robins & Finkelstein 2000, Biometrics
+//! 56(3)). Otherwise windows with few open uses would outweigh windows with many.
 //!
-//! The sum over contexts is taken by redistribution to the right (Efron 1967, Berkeley Symposium 4,
-//! §7): observations stay at their place, and the weight of each censored use moves on along its
-//! context's curve. This equals the product for one context, and separates the stretches of the
-//! run.
+//! The sum over contexts is taken by redistribution to the right (Efron 1967,
+//! Berkeley Symposium 4, §7): observations stay in place, and the weight of
+//! each censored use moves on along the context's curve. The result equals
+//! the product for a single context, and separates the stretches of the run.
 //!
-//! Distances are on the fine scale of `mrc::scale` (exact below 128, else to 1.6 %).
+//! Distances are on the fine scale of `mrc::scale` (exact below 128, otherwise to 1.6 %).
 
 use locality_mrc::scale;
 
-/// Contexts with reuses in fewer samples and uses in fewer than [`FEWEST_USES`] have no curve of their own.
+/// Contexts with reuses in fewer samples and uses in
+/// fewer than [`FEWEST_USES`] share the pooled curve.
 pub const FEWEST_REUSES: u64 = 3;
-/// Samples with uses and without a reuse are informative too, from this number on: their data are
-/// not reused soon, or never.
+/// Samples with uses and without a reuse are informative
+/// too, from 12 on: the data are not reused soon, or never.
 pub const FEWEST_USES: u64 = 12;
-/// Contexts with a curve of their own, the heaviest; the rest share the pooled one.
+/// Contexts with a separate curve, the heaviest; the rest share the pooled curve.
 pub const MOST_CURVES: usize = 64;
 
 /// A use for the curve: present from after `entry` up to and including `exit`, as bins of the fine scale.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spell {
-    /// Index of the context's group, 0 for those without a curve of their own.
+    /// Index of the context's group, 0 for contexts without a separate curve.
     pub group: usize,
     /// Weight while present.
     pub weight: f64,
-    /// Bin of the last distance before it came under observation; `None`: it was from the start.
+    /// Bin of the last distance before observation; `None`: observed from the start.
     pub entry: Option<usize>,
     /// Bin of the last distance.
     pub exit: usize,
-    /// Reused there.
+    /// Reused at the exit.
     pub reused: bool,
 }
 
@@ -50,8 +50,8 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Fits curves for `groups` groups. Group 0 has the pooled curve of all, which also serves
-    /// groups without anybody at risk.
+    /// Fits curves for `groups` groups. Group 0 has the pooled
+    /// curve, which also serves groups without uses at risk.
     pub fn fit<'a>(spells: impl Iterator<Item = &'a Spell> + Clone, groups: usize) -> Self {
         let bins = spells.clone().map(|spell| spell.exit + 2).max().unwrap_or(0);
         let groups = groups.max(1);
@@ -103,9 +103,9 @@ impl Curves {
         self.hazards.get(row..row + self.bins).unwrap_or_default()
     }
 
-    /// Moves weights that are known to lie beyond their bins along a group's curve. `from[b]` lies
-    /// beyond bin b, `start` beyond none. Adds what is reused at each bin up to `last` to `to`, and
-    /// returns what is not reused until then.
+    /// Moves weights known to lie beyond bins along a group's curve. `from[b]`
+    /// lies beyond bin b, `start` beyond none. Adds the weight reused at each
+    /// bin up to `last` to `to`, and returns the weight not reused until then.
     pub fn redistribute(
         &self,
         group: usize,
@@ -127,7 +127,7 @@ impl Curves {
             *to += stays;
             moving += from.get(bin).copied().unwrap_or(0.0) - stays;
         }
-        // What was censored beyond the last bin of the curve is still there.
+        // Weight censored beyond the last bin of the curve remains.
         let rest = from.iter().skip(self.bins.min(last.saturating_add(1)));
         moving.max(0.0) + rest.sum::<f64>()
     }

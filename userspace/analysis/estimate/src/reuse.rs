@@ -1,21 +1,21 @@
-//! Reuse at one size of granule: time distances in accesses, what is never reused, stack distances,
-//! the miss-ratio curve and the footprint, each with its interval, for the whole of a profile or
-//! one thread.
+//! Reuse at one size of granule: time distances in accesses, weight never
+//! reused, stack distances, the miss-ratio curve and the footprint, each
+//! with an interval, for the whole of a profile or one thread.
 //!
-//! Subjects (`censored_uses`) are weighed by an estimator (`estimator`), by stretches of the run
-//! (`run_segments`), whose time distances the conversion of `mrc::phases` turns into stack
-//! distances. A miss ratio is that of a fully associative LRU cache (Mattson et al. 1970).
+//! Subjects (`censored_uses`) are weighed by an estimator (`estimator`), by stretches of the
+//! run (`run_segments`); the conversion of `mrc::phases` turns time distances into stack
+//! distances. A miss ratio is for a fully associative LRU cache (Mattson et al. 1970).
 //!
-//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half of them of
-//! samples (all uses of a sample together) and half of blocks of successive samples, so that phases
-//! count; the wider of the two. In each draw each rate is wrong by its own error (half of the
-//! variance common to all rates of its source), and reuses in intervals are somewhere in them.
-//! Taken ± Student's quantile, and not narrower than Wilson's interval at the number of samples
-//! that it rests on (module `basis`): of those with a window for distances that windows show, of watches
-//! that lasted as long beyond.
+//! Intervals are 95 %: the standard deviation over [`REPLICATES`] bootstrap draws, half
+//! of samples (a sample's uses together) and half of blocks of successive samples, to
+//! make phases count; the wider of the two. In each draw each rate is wrong by an own
+//! error (half of the variance common to the source's rates), and reuses in intervals
+//! lie at random places within. Taken ± Student's quantile, and not narrower than
+//! Wilson's interval at the number of supporting samples (module `basis`): samples with
+//! a window for distances within windows, and watches of sufficient duration beyond.
 //!
-//! Sources of error: those of the modules named; the intervals know the conversion's own error only
-//! on average, and nothing of a line whose reuse came through a word that was not watched.
+//! Sources of error: the errors of the modules named; the intervals know the conversion's
+//! own error only on average, and ignore lines reused through an unwatched word.
 
 mod basis;
 mod edges;
@@ -38,17 +38,18 @@ use crate::run_segments::{MOST, RunPart, Stretches, distances};
 use basis::Basis;
 use edges::Edges;
 
-/// Bootstrap draws; few in tests, which are built to be slow.
+/// Bootstrap draws of a report; tests may use fewer, because debug builds are slow.
 pub const REPLICATES: usize = 80;
-/// Stretches in a bootstrap draw: fewer, to be quick. The spread between draws hardly depends on it.
+/// Stretches in a bootstrap draw: fewer, to be quick. The
+/// spread between draws hardly depends on the number.
 const FEW_STRETCHES: usize = 12;
 /// Samples in a block, and blocks in a run at least.
 const BLOCK: usize = 16;
 const BLOCKS: usize = 24;
 const SEED: u64 = 0x5EED_10CA;
-/// Uses that must miss for the scatter of draws to be believed.
+/// Least missing uses for the scatter of draws to be believed.
 const FEWEST_EVENTS: f64 = 5.0;
-/// Share of the reuses near an edge between bins from which on that is said.
+/// Share of the reuses near an edge between bins from which on the edge is reported.
 const BLURRED: f64 = 0.05;
 const Z: f64 = 1.959_964;
 /// Sizes of every report, for comparisons between machines.
@@ -59,23 +60,23 @@ pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 pub struct Bin {
     /// Lowest distance.
     pub low: u64,
-    /// First distance beyond it.
+    /// First distance beyond the bin.
     pub high: u64,
-    /// Share of all reuses; its n counts the reuses in the bin.
+    /// Share of the reuses; n counts the reuses in the bin.
     pub fraction: Estimate,
 }
 
-/// Miss ratio of one size.
+/// Miss ratio at a size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
     /// Capacity.
     pub bytes: u64,
-    /// Level of this machine's caches with this size, if any.
+    /// Level of the machine's caches with the point's size, if present.
     pub level: Option<u8>,
     /// Misses ÷ touches.
     pub ratio: Estimate,
-    /// The same with the interval from sampling alone: what the conversion and the draws err by in common
-    /// is common to traces of one program.
+    /// Ratio with the interval from sampling alone: the common error of
+    /// the conversion and the draws is shared by traces of one program.
     pub sampling: Estimate,
 }
 
@@ -84,7 +85,7 @@ pub struct Point {
 pub struct Reuse {
     /// Bytes of a granule.
     pub bytes: u32,
-    /// What time distances are counted in.
+    /// Unit of time distances.
     pub unit: Unit,
     /// Reuses seen.
     pub n: u64,
@@ -94,42 +95,41 @@ pub struct Reuse {
     pub median: Estimate,
     /// 90 % of the reuses come sooner.
     pub p90: Estimate,
-    /// Share of touches that are never followed by another, as far as is known.
+    /// Share of touches never followed by a further touch, as far as is known.
     pub cold: Estimate,
-    /// Stack distances in granules, log2 bins from 0; empty where distances are times.
+    /// Stack distances in granules, log2 bins from 0; empty if distances are times.
     pub stack: Vec<Bin>,
-    /// Miss ratios by size, ascending; empty where distances are times.
+    /// Miss ratios by size, ascending; empty if distances are times.
     pub curve: Vec<Point>,
-    /// Distinct granules touched in the trace, in bytes: those last touched in it, or as many as
-    /// the longest stack distance passes, whichever are more; 0 where neither is known.
+    /// Distinct granules touched in the trace, in bytes: granules last touched in the trace, or
+    /// granules passed by the longest stack distance, whichever are more; 0 if neither is known.
     pub footprint_bytes: Estimate,
     /// Touches of granules in the trace.
     pub touches: f64,
-    /// Edges between bins of time distances at which a large share of all reuses lies, and that
-    /// share: the two bins are not distinguished.
+    /// Edges between bins of time distances with a large share of the
+    /// reuses, and the share: the two bins are not distinguished.
     pub blurred: Vec<(u64, f64)>,
     /// Widest half of an interval over the bins of the time histogram, as far as more samples make
     /// it narrower.
     widest: f64,
     /// Result of another estimator.
     pub cross_check: Option<CrossCheck>,
-    /// Which time distance has which stack distance, on average over the run.
+    /// Conversion of time distances to stack distances, on average over the run.
     survival: Option<Survival>,
 }
 
-/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about contexts; if
-/// reported itself, the default checks it. The check has no interval: few and heavy observations
-/// make Horvitz–Thompson vary more than the default.
+/// Time distances by two estimators. Horvitz–Thompson's needs no assumption about
+/// contexts; if reported, the default is the check. The check has no interval:
+/// few and heavy observations make Horvitz–Thompson vary more than the default.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrossCheck {
     /// The checking estimator.
     pub estimator: Estimator,
     /// S of the two histograms over log2 bins (package `compare`).
     pub s: f64,
-    /// The bin with the largest difference: its bounds, and the checking share less the reported
-    /// one.
+    /// The bin with the largest difference: bounds, and the checking share less the reported share.
     pub largest: (u64, u64, f64),
-    /// Whether that share lies outside of the interval of the reported one.
+    /// Whether the checking share lies outside of the reported share's interval.
     pub outside: bool,
 }
 
@@ -144,8 +144,8 @@ impl Reuse {
         self.curve.iter().find(|point| point.bytes == bytes)
     }
 
-    /// Limits the miss ratios of caches of at least these bytes to the known share of touches that
-    /// can miss there. Stack distances stay.
+    /// Limits the miss ratios of caches of at least `smallest` bytes to
+    /// the known share of touches that can miss. Stack distances stay.
     pub fn hold_misses(&mut self, smallest: u64, most: Estimate) {
         for point in self.curve.iter_mut().filter(|point| point.bytes >= smallest) {
             for ratio in [&mut point.ratio, &mut point.sampling] {

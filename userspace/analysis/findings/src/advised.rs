@@ -1,7 +1,7 @@
-//! Input of advice from the other findings: the caches missed by first touches, the object touched
-//! by an instruction, and reuses beyond the reach of windows.
+//! Input of advice from findings: the caches missed by first touches, the
+//! object touched by an instruction, and reuses beyond the reach of windows.
 //!
-//! Not here: advice itself (`locality_advice`).
+//! Not here: the advice (`locality_advice`).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use locality_model::{Accessed, FieldId, FrameId, ObjectId, ObjectKind, Outcome, 
 use crate::cache_use::CacheUse;
 use crate::objects::Rows;
 
-/// Loops and advice; `None` where the profile has no loops.
+/// Loops and advice; `None` if the profile has no loops.
 pub(crate) fn of(
     profile: &Profile,
     contexts: &Contexts,
@@ -41,7 +41,7 @@ pub(crate) fn of(
         }
     }
     if levels.is_empty() {
-        // The content of caches is unknown: all lines may come from memory.
+        // The content of caches is unknown: every line may come from memory.
         known.all = [1.0; 3];
     }
     Advised::of(profile, contexts, rates, &known, &far(profile))
@@ -77,7 +77,7 @@ fn objects(profile: &Profile, contexts: &Contexts) -> HashMap<u64, (ObjectId, Op
     most.into_iter().map(|(ip, (object, _))| (ip, object)).collect()
 }
 
-/// By instruction: neighbours of used words that the instruction touched next.
+/// By instruction: neighbours of used words, touched next by the instruction.
 fn neighbours(profile: &Profile) -> HashMap<u64, (u64, u64, u64)> {
     let mut found: HashMap<u64, (u64, u64, u64)> = HashMap::new();
     for watch in &profile.watches {
@@ -102,7 +102,7 @@ fn instruction(profile: &Profile, stack: StackId) -> Option<u64> {
     Some(profile.frames.get(frame?.0 as usize)?.address)
 }
 
-/// Reuses that watches saw, by the instructions at both ends.
+/// Reuses seen by watches, by the instructions at both ends.
 fn far(profile: &Profile) -> Vec<FarReuse> {
     let reuse = |watch: &locality_model::Watch| {
         let Outcome::Reused { touch, .. } = &watch.outcome else { return None };

@@ -1,25 +1,25 @@
 //! The common shape of analyses: observe, merge, finish.
 //!
-//! Invariant 4 of ARCHITECTURE.md: state per thread (or per shard), observe, merge, finish; the finding does
-//! not depend on the order of observations or merges. Analyses here keep their observations and
-//! sort them by [`Observed::position`] before they add up floating-point numbers, which makes that
-//! exact and not merely approximate.
+//! Invariant 4 of ARCHITECTURE.md: state per thread (or per shard), observe, merge,
+//! finish; the finding does not depend on the order of observations or merges.
+//! Analyses here keep observations and sort by [`Observed::position`] before adding
+//! up floating-point numbers, to make the invariant exact and not merely approximate.
 
 /// An observation with a place in the trace.
 pub trait Observed {
-    /// Its index in the profile, unique within a kind of observation.
+    /// Index in the profile, unique within a kind of observation.
     fn position(&self) -> u32;
 }
 
-/// One analysis in progress.
+/// An analysis in progress.
 pub trait Analysis {
     /// The observations of the analysis.
     type Observation: Observed;
     /// The finding.
     type Finding;
-    /// Takes one observation.
+    /// Takes an observation.
     fn observe(&mut self, observation: Self::Observation);
-    /// Takes over everything that another shard observed.
+    /// Takes over the observations of another shard.
     fn merge(&mut self, other: Self);
     /// Concludes.
     fn finish(self) -> Self::Finding;

@@ -1,30 +1,29 @@
-//! Cache use of a running program: which code loads lines of which little is used, from windows and
-//! watchpoints.
+//! Cache use of a running program: code loading lines of little use, from windows and watchpoints.
 //!
-//! The metrics are those of Weidendorfer and Breitbart, "Inclusive Cost Attribution for Cache Use
-//! Profiling" (ICCS 2016, Procedia Computer Science 80, sections 1 to 3): when a line is evicted,
-//! the bytes of it that were never used (spatial loss) and the reciprocal of its accesses, charged
-//! to the access that loaded it and to all functions that called it then. There a simulator sees
-//! every access; here they are estimated:
+//! The metrics are from Weidendorfer and Breitbart, "Inclusive Cost Attribution for
+//! Cache Use Profiling" (ICCS 2016, Procedia Computer Science 80, sections 1 to 3): when
+//! a line is evicted, the line's bytes never used (spatial loss) and the reciprocal of
+//! the access count, charged to the loading access and to the functions calling at the
+//! time. The paper's simulator sees every access; here both metrics are estimated:
 //!
-//! 1. Windows show first touches of lines; `arrivals` gives the chance that one loads its line.
-//! 2. What the line is used for until it is evicted: windows see that for small caches (`line_lifetimes`);
-//!    for large ones reuses of words, most of them seen by watchpoints, tell how many are used of a
-//!    line (`Study::shares_used_later`).
-//! 3. Costs per loading instruction and, because each first touch comes with its call path,
-//!    inclusive ones without a back-dating tree. Where the call path is cut, an unknown caller
-//!    stands for the functions that are missing.
+//! 1. Windows show first touches of lines; `arrivals`
+//!    gives a first touch's chance to load the line.
+//! 2. Uses of the line until eviction: windows show uses for small caches
+//!    (`line_lifetimes`); for large caches, reuses of words, mostly seen by
+//!    watchpoints, give a line's number of used words (`Study::shares_used_later`).
+//! 3. Costs per loading instruction and, because each first touch has a
+//!    call path, inclusive costs without a back-dating tree. For a cut
+//!    call path, an unknown caller stands for the missing functions.
 //!
-//! A cache is fully associative with LRU, and is filled after as many accesses as touch as many
-//! distinct lines as it has, by stretch of the run (`Stretches::fill_times`); each level sees all
-//! accesses.
+//! A cache is fully associative with LRU, and is full after touches of as many distinct lines as
+//! the cache has, by stretch of the run (`Stretches::fill_times`); each level sees every access.
 //!
-//! Intervals (`access_spread`): what bootstrap draws of samples, rates and fill times (`fills`) show; of
-//! shares, with the model's own error on average, and Wilson's at Kish's effective number at least;
-//! of means, with one more first touch at least.
+//! Intervals (`access_spread`): from bootstrap draws of samples, rates and fill times
+//! (`fills`); of shares, with the model's own error on average, and Wilson's at
+//! Kish's effective number at least; of means, with one more first touch at least.
 //!
-//! Sources of error: those of the two modules; sets, prefetching and what the kernel touches are
-//! not modelled; threads share what fills a cache only on average.
+//! Sources of error: errors of the two modules; sets, prefetching and the kernel's
+//! touches are not modelled; threads share a cache's fill only on average.
 
 mod access_spread;
 mod arrivals;
@@ -51,7 +50,7 @@ use study::{Cost, Study, Sums};
 /// Rows of each table, a level, and call paths reported of a line.
 pub const ROWS: usize = 100;
 const CONTEXTS: usize = 4;
-/// Rows that load less than a line are left out.
+/// Rows loading less than a line are left out.
 const FEWEST: f64 = 1.0;
 /// Bootstrap draws.
 const DRAWS: usize = 60;
@@ -61,51 +60,50 @@ const FEWEST_DRAWS: usize = 16;
 const DRAWN: usize = 400_000;
 const SEED: u64 = 0x10CA_CACE;
 
-/// Cache use at all levels, smallest first.
+/// Cache use at each level, smallest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CacheUse {
-    /// One entry a level.
+    /// An entry per level.
     pub levels: Vec<LevelUse>,
     /// Touches of lines in the trace.
     pub touches: f64,
-    /// First touches of lines that the numbers rest on.
+    /// First touches of lines as basis of the numbers.
     pub n: u64,
-    /// First touches that the file gives no possible weight or course, beside them.
+    /// First touches without a possible weight or course in the file, in addition.
     pub left_out: u64,
 }
 
-/// Cache use at one level. Weights are those of the whole trace.
+/// Cache use at a level. Weights are for the whole trace.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LevelUse {
     /// "L1", "L2", "LL" for the last of several.
     pub name: String,
     /// Capacity.
     pub bytes: u64,
-    /// Lines loaded, and bytes unused until their eviction.
+    /// Lines loaded, and bytes unused until eviction.
     pub costs: Costs,
-    /// Share of the bytes loaded that is lost.
+    /// Lost share of the bytes loaded.
     pub lost_share: Estimate,
     /// By loading instruction, the most bytes lost first.
     pub by_line: Vec<LoadingLine>,
-    /// By function, the most bytes lost below it first.
+    /// By function, the most bytes lost inclusively first.
     pub by_function: Vec<FunctionLoss>,
-    /// By data object, the most bytes lost first; empty where nobody looked for objects.
+    /// By data object, the most bytes lost first; empty if objects were not looked for.
     pub by_object: Vec<ObjectLoss>,
     /// By call path, loads and stores apart; paths without a load of a line are left out.
     pub by_path: Vec<PathLoss>,
-    /// By address of the instruction, whether it stores: lines loaded, first touches of lines, and
-    /// how many of these were seen.
+    /// By address of the instruction, and whether a store: lines loaded,
+    /// first touches of lines, and the number of first touches seen.
     pub by_instruction: BTreeMap<(u64, bool), (f64, f64, u64)>,
-    /// Rows beyond [`ROWS`] of these tables.
+    /// Rows beyond [`ROWS`] of the tables.
     pub rows_left_out: usize,
-    /// Bytes lost below callers that are not known, because the call path is cut; functions further
-    /// out lack them.
+    /// Bytes lost below unknown callers of cut call paths; functions further out lack the bytes.
     pub unknown_caller: Estimate,
-    /// Whether own costs, and those below the outermost functions, come to the whole.
+    /// Whether own costs, and costs below the outermost functions, sum to the whole.
     pub balanced: bool,
 }
 
-/// What loading lines costs.
+/// Cost of loading lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Costs {
     /// Lines loaded.
@@ -116,14 +114,14 @@ pub struct Costs {
     pub access_cost: Estimate,
 }
 
-/// Loaded lines and their use.
+/// Loaded lines and the use of bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loaded {
-    /// Their cost; its n counts all first touches.
+    /// Cost of the lines; n counts the first touches.
     pub costs: Costs,
-    /// Share of all lines loaded at the level.
+    /// Share of the lines loaded at the level.
     pub traffic: Estimate,
-    /// Share of all bytes lost at the level.
+    /// Share of the bytes lost at the level.
     pub share: Estimate,
     /// Bytes used of each line, on average.
     pub used: Estimate,
@@ -131,41 +129,40 @@ pub struct Loaded {
     pub accesses: Estimate,
 }
 
-/// A line of code that loads lines of cache.
+/// A line of code loading cache lines.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadingLine {
-    /// Innermost frame; equal frames of all call paths are one.
+    /// Innermost frame; equal frames of several call paths count as one.
     pub frame: Option<FrameId>,
-    /// Whether it loads or stores; a line of code that does both is two rows.
+    /// Load or store; a line of code doing both has two rows.
     pub kind: AccessKind,
     /// Loaded lines.
     pub loaded: Loaded,
-    /// The call paths with the largest losses, and the number of paths; `None` for paths that the
-    /// profile lacks.
+    /// The call paths with the largest losses, and the number
+    /// of paths; `None` for paths missing in the profile.
     pub contexts: Vec<(Option<ContextId>, Loaded)>,
-    /// How many there are.
+    /// Number of call paths.
     pub contexts_total: usize,
-    /// What the loads touch, with the share of the bytes lost there, heaviest first.
+    /// Data touched by the loads, with the share of the bytes lost, heaviest first.
     pub objects: Vec<(ObjectId, Option<FieldId>, f64)>,
 }
 
-/// Loss in a function and in all functions below it.
+/// Loss in a function and in the functions below.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionLoss {
-    /// A frame of the function; `None` for the function that stands for missing callers of cut
-    /// paths.
+    /// A frame of the function; `None` for the function standing for missing callers of cut paths.
     pub frame: Option<FrameId>,
     /// Of lines loaded by the function's own code.
     pub own: Costs,
     /// Of lines loaded while the function is on the stack.
     pub inclusive: Costs,
-    /// Share of the bytes lost inclusively in all bytes lost at the level.
+    /// Share of the bytes lost inclusively in the bytes lost at the level.
     pub share: Estimate,
-    /// Share in all bytes loaded.
+    /// Share in the bytes loaded.
     pub of_traffic: Estimate,
 }
 
-/// Lines loaded by one call path.
+/// Lines loaded by a call path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathLoss {
     /// The call path; `None` if the profile lacks the path.
@@ -176,25 +173,25 @@ pub struct PathLoss {
     pub lost: f64,
 }
 
-/// What is loaded of a data object.
+/// Lines loaded of a data object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ObjectLoss {
-    /// The object that represents its row; `None` for an unknown object.
+    /// The row's representative object; `None` for an unknown object.
     pub object: Option<ObjectId>,
-    /// What is loaded.
+    /// Lines and use.
     pub loaded: Loaded,
 }
 
 impl LoadingLine {
-    /// The call path that loses most.
+    /// The call path with the greatest loss.
     pub fn context(&self) -> Option<ContextId> {
         self.contexts.first().and_then(|(context, _)| *context)
     }
 }
 
 impl CacheUse {
-    /// From all reuses of words and of lines, in this order. `None` for a profile without first
-    /// touches, or without a rate, hence without fill times.
+    /// From reuses of words and of lines, in the order of the cases. `None` for a
+    /// profile without first touches, or without a rate, hence without fill times.
     pub fn of(
         profile: &Profile,
         contexts: &Contexts,
@@ -223,12 +220,13 @@ impl CacheUse {
         Some(Self { levels: levels.iter().enumerate().map(of_level).collect(), touches, n, left_out })
     }
 
-    /// Lines loaded and the miss ratio at the same size are the same number, estimated twice: from
-    /// windows, which show lines, and from reuses, most of which watches saw. Where no reuse was far
-    /// enough, draws of what was seen load nothing at all, and an interval from 0 to 0 would be
-    /// sure of that; the miss ratio's interval knows how few reuses could have been far. So the
-    /// upper end is the miss ratio's at least, and the lower end not above that. What further lines
-    /// would lose is not known: as much of each as of the others at most, all where there are none.
+    /// Lines loaded and the miss ratio at a size are a single number, estimated twice:
+    /// from windows, which show lines, and from reuses, mostly seen by watches.
+    /// Without a far enough reuse, draws load no line, and an interval from 0 to 0
+    /// would claim certainty; the miss ratio's interval knows how few reuses could
+    /// have been far. Hence the upper end is at least the miss ratio's upper end, and
+    /// the lower end at most as high. The loss of further lines is not known: per line
+    /// at most as much as of the lines loaded, or every byte without a line loaded.
     pub fn agree(&mut self, lines: &Reuse) {
         for level in &mut self.levels {
             let Some(point) = lines.at(level.bytes) else { continue };
@@ -256,20 +254,20 @@ impl CacheUse {
     }
 }
 
-/// Misses of a cache of some size among first touches of lines in windows, by instruction address and
-/// whether the instruction stores.
+/// Misses of a cache of a size among first touches of lines in
+/// windows, by instruction address and whether the instruction stores.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FirstTouchMisses {
-    /// First touches in the trace, and the share that misses. One more touch with the share
-    /// [`FirstTouchMisses::all`] is added to each, so that few touches do not decide.
+    /// First touches in the trace, and the missing share. A further touch with the share
+    /// [`FirstTouchMisses::all`] is added to each, to limit the effect of few touches.
     pub by_instruction: BTreeMap<(u64, bool), (f64, f64)>,
-    /// Share of all instructions together.
+    /// Share of the instructions together.
     pub all: f64,
 }
 
 impl FirstTouchMisses {
-    /// For caches of so many bytes, ascending. `None` for a profile without first touches, or without a
-    /// rate in accesses, which fill times need.
+    /// For caches by bytes, ascending. `None` for a profile without first
+    /// touches, or without a rate in accesses, which fill times need.
     pub fn of(profile: &Profile, sizes: &[u64]) -> Option<Vec<Self>> {
         let contexts = Contexts::new(profile);
         let rates = Rates::of(profile);
@@ -298,9 +296,9 @@ impl FirstTouchMisses {
     }
 }
 
-/// Other samples, other rates and other fill times.
+/// Redrawn samples, rates and fill times.
 struct Drawn {
-    /// How often each sample is there.
+    /// Times each sample was drawn.
     weights: Vec<f64>,
     /// Fill times by cache.
     fills: Vec<Vec<u64>>,
@@ -386,7 +384,7 @@ impl Study<'_> {
         (0..(DRAWN / each.max(1)).clamp(FEWEST_DRAWS, DRAWS)).map(draw).collect()
     }
 
-    /// Call paths and bytes lost by object of some places.
+    /// Call paths and bytes lost by object of given places.
     fn parts(&self, costs: &[Cost], sums: &Sums, places: &[usize]) -> Vec<Parts> {
         let mut row_of = vec![None; self.places.len()];
         for (row, place) in places.iter().enumerate() {
@@ -444,14 +442,14 @@ impl Study<'_> {
     }
 }
 
-/// Of what a line of code loads: call paths, the most bytes lost first, and bytes lost by object.
+/// Lines loaded by a line of code: call paths, the most bytes lost first, and bytes lost by object.
 #[derive(Clone, Default)]
 struct Parts {
     paths: Vec<usize>,
     objects: BTreeMap<(ObjectId, Option<FieldId>), f64>,
 }
 
-/// The rows of a table that are reported, the most bytes lost first, and how many more there are.
+/// The reported rows of a table, the most bytes lost first, and the number of further rows.
 #[derive(Default)]
 struct Ranked {
     rows: Vec<usize>,

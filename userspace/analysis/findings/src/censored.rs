@@ -1,13 +1,11 @@
 //! Uses without an observed reuse while watched, to make long reuses visible.
 //!
-//! Of the watches of one line, the weights of the trapped ones and of those untouched until the end
-//! of the trace (or the process) are known; Horvitz–Thompson weights of both represent the
-//! withdrawn ones as well. Untouched data is dead, or its reuse takes longer than the rest of the
-//! trace.
+//! Of the watches of one line, weights are known for the trapped and for watches untouched until
+//! the end of the trace (or the process); Horvitz–Thompson weights of both represent the withdrawn
+//! as well. Untouched data is dead, or the reuse takes longer than the rest of the trace.
 //!
-//! Sources of error: those of `estimate`; samples near the end of the trace have little time left
-//! for a reuse, so the share falls with longer traces; lines with few survivors have wide
-//! intervals.
+//! Sources of error: as in `estimate`; samples near the end of the trace have little time left
+//! for a reuse: the share falls with longer traces; lines with few survivors have wide intervals.
 
 use std::collections::BTreeMap;
 
@@ -20,24 +18,24 @@ use crate::observation::{Fate, Watched};
 /// Uses without a reuse.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Unseen {
-    /// Over all watched uses: share not touched again.
+    /// Over watched uses: share not touched again.
     pub overall: Estimate,
-    /// By line of the use, most such uses first.
+    /// By line of the use, most first.
     pub lines: Vec<UnseenLine>,
 }
 
 /// Uses at one line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnseenLine {
-    /// Where.
+    /// Line of the use.
     pub place: PlaceId,
-    /// Share of all watched uses that are made here and not touched again.
+    /// Share of the watched uses made here and not touched again.
     pub weight: Estimate,
-    /// Share of this line's uses without another touch. Its n counts watches with a known end.
+    /// Share of this line's uses without another touch. n counts watches with a known end.
     pub not_reused: Estimate,
     /// Watches of this line.
     pub watched: u64,
-    /// … of which withdrawn for newer samples.
+    /// … and withdrawn for newer samples.
     pub withdrawn: u64,
 }
 
@@ -49,7 +47,7 @@ pub struct UnseenUses<'a> {
 }
 
 impl<'a> UnseenUses<'a> {
-    /// Starts with nothing.
+    /// Starts empty.
     pub fn new(contexts: &'a Contexts) -> Self {
         Self { contexts, watched: Vec::new() }
     }
@@ -74,7 +72,7 @@ impl Analysis for UnseenUses<'_> {
             by_place.entry(self.contexts.place_of(watch.use_context)).or_default().push(watch);
         }
         let places: Vec<PlaceId> = by_place.keys().copied().collect();
-        // Group 0 holds the reused ones, group 1 + i the not reused ones of place i.
+        // Group 0 is reused watches, group 1 + i the watches of place i without reuse.
         let ended: Vec<(usize, Counted)> = watched
             .iter()
             .filter(|watch| watch.fate != Fate::Withdrawn)

@@ -1,8 +1,9 @@
-//! Where the memory accesses happen: shares of CPU time by function and by source line of the sampled access.
+//! Places of memory accesses: shares of CPU time by
+//! function and by source line of the sampled access.
 //!
-//! Sources of error: a clock samples time, not accesses, so a slow access counts for more than a
-//! quick one (that is what a reader of "hot" wants, but it is not an access count); a timer lands
-//! on the access after a slow one.
+//! Sources of error: a clock samples time, not accesses: a slow access
+//! counts for more than a quick access (as a reader of "hot" wants, but
+//! unlike an access count); a timer lands on the access after a slow access.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use crate::observation::Hit;
 /// Both tables, heaviest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Hot {
-    /// By function; a library function counts under its own name.
+    /// By function; a library function counts under the function's name.
     pub functions: Vec<Row<Function>>,
     /// By source line of the program.
     pub lines: Vec<Row<PlaceId>>,
@@ -25,24 +26,24 @@ pub struct Hot {
 /// A function, for a table row.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Function {
-    /// Its name, or module and address.
+    /// Name, or module and address.
     pub name: String,
-    /// Path of its module, if known.
+    /// Path of the module, if known.
     pub module: Option<String>,
 }
 
-/// One row.
+/// Row of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row<T> {
-    /// Whose.
+    /// Key of the row.
     pub what: T,
-    /// Share of all sampled CPU time.
+    /// Share of the sampled CPU time.
     pub share: Estimate,
-    /// Part of this row's samples with a reading access, 0 to 1.
+    /// Part of the row's samples with a reading access, 0 to 1.
     pub loads: f64,
-    /// Part whose access writes; a read-modify-write counts here and under loads.
+    /// Part with a writing access; a read-modify-write counts here and under loads.
     pub stores: f64,
-    /// Part whose access is not known.
+    /// Part with unknown access.
     pub unknown: f64,
 }
 
@@ -55,7 +56,7 @@ pub struct HotAccesses<'a> {
 }
 
 impl<'a> HotAccesses<'a> {
-    /// Starts with nothing.
+    /// Starts empty.
     pub fn new(profile: &'a Profile, contexts: &'a Contexts) -> Self {
         Self { profile, contexts, hits: Vec::new() }
     }

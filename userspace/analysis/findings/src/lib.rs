@@ -1,10 +1,10 @@
-//! All findings of one profile, ready to be printed.
+//! Findings of a profile, ready to be printed.
 //!
-//! Not here: formatting. A profile of one minute takes one to two seconds on two processors, nearly
-//! all for intervals.
+//! Not here: formatting. A profile of one minute takes 1
+//! to 2 seconds on two processors, mostly for intervals.
 //!
-//! Modules stand in the order of data: observations, a module for each analysis, and here all
-//! findings together.
+//! Modules stand in the order of data: observations, a
+//! module for each analysis, and here the findings together.
 
 pub mod analysis_trait;
 pub mod observation;
@@ -44,14 +44,14 @@ use crate::objects::Objects;
 use crate::observation::Observations;
 use crate::pairs::{Pair, Pairs};
 
-/// Reuses after fewer accesses are near: a first-level cache of 32 KiB has so many lines, and they
-/// cannot have touched more.
+/// Reuses after fewer accesses are near: a first-level cache of
+/// 32 KiB has 512 lines, and 512 accesses cannot touch more.
 pub const NEAR_ACCESSES: u64 = 512;
 
 /// The findings of all analyses.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// Contexts and places that the rest refers to.
+    /// Contexts and places, referred to by the rest.
     pub contexts: Contexts,
     /// Use → reuse pairs, heaviest first.
     pub pairs: Vec<Pair>,
@@ -59,45 +59,45 @@ pub struct Findings {
     pub histogram: Histogram,
     /// Hot accesses.
     pub hot: Hot,
-    /// Uses that were not followed by a reuse.
+    /// Uses not followed by a reuse.
     pub unseen: Unseen,
     /// Reuse in accesses, stack distances and miss ratios; `None` for a profile without windows.
     pub windowed: Option<Windowed>,
     /// Data objects of accesses and misses; `None` for a profile without objects.
     pub objects: Option<Objects>,
-    /// Code that loads lines with little use; `None` if unknown.
+    /// Code loading lines of little use; `None` if unknown.
     pub cache_use: Option<CacheUse>,
     /// Kinds of processes; `None` for a profile without them.
     pub groups: Option<Groups>,
-    /// Loops and what to change; `None` for a profile without loops.
+    /// Loops and advice; `None` for a profile without loops.
     pub advised: Option<Advised>,
-    /// A pair whose median is this or more is called far: [`FAR_NS`], or as many accesses as the
-    /// program makes meanwhile.
+    /// A pair with a median of `far_from` or more is called far:
+    /// [`FAR_NS`], or as many accesses as the program makes meanwhile.
     pub far_from: f64,
-    /// What distances of pairs are counted in.
+    /// Unit of pairs' distances.
     pub unit: Unit,
     /// Watches left out because the profile has impossible values for them.
     pub unusable: u64,
 }
 
-/// What windows add.
+/// Findings from windows.
 #[derive(Debug, Clone, Default)]
 pub struct Windowed {
     /// How weights were found.
     pub estimator: Estimator,
     /// The whole, at 8 and 64 bytes.
     pub whole: Vec<Reuse>,
-    /// The same by thread for several threads, the busiest first, [`THREADS`] at most.
+    /// Reuse by thread for several threads, the busiest first, [`THREADS`] at most.
     pub threads: Vec<(ThreadId, Vec<Reuse>)>,
-    /// Threads with samples beside these.
+    /// Threads with samples left out of `threads`.
     pub threads_left_out: usize,
-    /// Sources of the rate, with their shares of CPU time.
+    /// Sources of the rate, with shares of CPU time.
     pub rates: Vec<(String, f64)>,
     /// Accesses per nanosecond of CPU time; `None` where no rate is known.
     pub mean_rate: Option<Estimate>,
-    /// Possible factor of error of all distances in accesses, if no rate was measured.
+    /// Possible factor of error of distances in accesses, if no rate was measured.
     pub doubt: Option<f64>,
-    /// Windows by why they ended, most first.
+    /// Windows by cause of the end, most frequent first.
     pub ends: Vec<(String, u64)>,
     /// Accesses in windows.
     pub accesses: u64,
@@ -115,7 +115,7 @@ pub struct Windowed {
 
 /// Granules that live reports have.
 const GRANULES: [u32; 2] = [8, 64];
-/// Threads that are reported apart, and bootstrap draws for each.
+/// Threads reported apart, and bootstrap draws for each.
 const THREADS: usize = 8;
 const THREAD_DRAWS: usize = 24;
 
@@ -145,7 +145,7 @@ impl Findings {
             (seen, if found.unit == Unit::Accesses { NEAR_ACCESSES } else { resolution_ns })
         };
         found.unusable = observations.unusable;
-        // Each draws its own intervals, which takes nearly all of the report's time.
+        // Each part draws separate intervals, which takes most of the report's time.
         let windowed = || Windowed::of(profile, &contexts, &rates, cases, estimator);
         let cache_use = || CacheUse::of(profile, &contexts, &rates, cases, estimator);
         let objects = || Objects::of(profile, &contexts, &rates, &lines, estimator);
@@ -168,7 +168,7 @@ impl Findings {
         Self { contexts, ..found }
     }
 
-    /// Miss ratios and cache use say the same of the same cache, and neither more misses than lines.
+    /// Miss ratios and cache use agree about a cache, and neither has more misses than lines.
     fn agree(&mut self, first_touches: Option<Estimate>) {
         let (Some(windowed), Some(cache_use)) = (self.windowed.as_mut(), self.cache_use.as_mut()) else {
             return;
@@ -181,7 +181,7 @@ impl Findings {
         }
     }
 
-    /// Reuse at one size of granule.
+    /// Reuse at a size of granule.
     pub fn reuse(&self, bytes: u32) -> Option<&Reuse> {
         self.windowed.as_ref()?.whole.iter().find(|reuse| reuse.bytes == bytes)
     }
@@ -258,7 +258,7 @@ fn of_reused(profile: &Profile, has: impl Fn(&Watch) -> bool) -> Estimate {
     share_of(profile.watches.iter().filter(reused).map(|watch| (has(watch), counted(watch))))
 }
 
-/// A part of the findings, computed by a thread of its own, or at once if no thread could start.
+/// A part of the findings, computed by a separate thread, or at once if no thread could start.
 enum Part<'scope, T> {
     Begun(ScopedJoinHandle<'scope, T>),
     Made(T),
@@ -288,7 +288,7 @@ fn run<A: Analysis>(mut analysis: A, observations: Vec<A::Observation>) -> A::Fi
     analysis.finish()
 }
 
-/// Time that we cost, in percent of the targets' CPU time plus the time they stood still.
+/// Time of tracing, in percent of the targets' CPU time plus the time of standing still.
 ///
 /// `None` for targets without readable CPU time, which have no shares.
 pub fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
@@ -296,8 +296,8 @@ pub fn cost_percent(profile: &Profile, ns: u64) -> Option<f64> {
     (profile.run.cpu_ns > 0).then(|| ns as f64 / base * 100.0)
 }
 
-/// Why a profile shows no reuse, in a sentence or two; `None` for a profile with reuses. A program
-/// that prints such a report must not exit 0.
+/// Why a profile shows no reuse, in a sentence or two; `None` for a profile with
+/// reuses. A program must not exit 0 after printing a report without reuses.
 pub fn why_empty(profile: &Profile) -> Option<String> {
     if profile.samples.is_empty() && profile.partial {
         return Some(

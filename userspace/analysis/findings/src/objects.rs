@@ -1,35 +1,34 @@
-//! Which data objects the accesses, the predicted misses and the CPU time fall on: direct
-//! data-centric attribution ("The direct method": Cache Scope and HPCToolkit as described by Liu &
-//! Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
+//! Accesses, predicted misses and CPU time by data object: direct data-centric
+//! attribution ("The direct method": Cache Scope and HPCToolkit as described
+//! by Liu & Mellor-Crummey et al., `approximate-data-centric-2011`, §II).
 //!
-//! Each sampled use has the object of its address and three weights: the accesses that it stands
-//! for, the cache-line misses that are predicted for it at each cache level, and (of a sample's own
-//! access) CPU time. A use misses at a level where the stack distance of its line to the next touch
-//! is as many lines as the level has, or more (Mattson et al. 1970): the reuse that follows finds
-//! the line gone. So a miss is charged to the object of the line, whichever of its two touches is
-//! called the miss; at lines of 64 bytes. What becomes of uses whose reuse was not seen follows from
-//! Kaplan–Meier curves (module `kaplan_meier`) of the uses of the same object at the same line of code;
-//! `estimator::beyond` gives each use its expected misses, which add up to the miss ratio of the
-//! whole.
+//! Each sampled use has the address's object and three weights: the accesses represented, the
+//! cache-line misses predicted at each cache level, and (of a sample's own access) CPU time.
+//! A use misses at a level if the line's stack distance to the next touch is as many lines as
+//! the level has, or more (Mattson et al. 1970): the following reuse finds the line gone.
+//! Hence a miss is charged to the object of the line, whichever of the two touches is called
+//! the miss; at lines of 64 bytes. For uses without a seen reuse, Kaplan–Meier curves (module
+//! `kaplan_meier`) come from the uses of the object at the line of code; `estimator::beyond`
+//! gives each use expected misses, which add up to the miss ratio of the whole.
 //!
-//! A miss belongs to the line of code with the next touch, as far as reuses were seen. An object's
-//! misses are divided among the lines of its missing reuses, by weight (`Study::weights`); without
-//! such reuses, among the lines of its uses.
+//! A miss belongs to the line of code with the next touch, as far as reuses were seen.
+//! An object's misses are divided among the lines of the object's missing reuses, by
+//! weight (`Study::weights`); without missing reuses, among the lines of the uses.
 //!
-//! An object at a line of code has no more misses than windows show it to have lines (module
-//! `first_touches`).
+//! An object at a line of code has no more misses than
+//! lines shown by windows (module `first_touches`).
 //!
-//! Objects of one name, declaration and allocation context are one row. Parts: `rows`, `uses`
+//! Objects with equal name, declaration and allocation context share a row. Parts: `rows`, `uses`
 //! (observations), `first_touches`, `shares` (the analysis, which merges), `conflicts`, `layout`.
 //!
-//! Intervals are 95 %: linearised variance over samples (`shares`), for misses the deviation over
-//! [`DRAWS`] bootstrap draws where that is more.
+//! Intervals are 95 %: linearised variance over samples (`shares`),
+//! for misses the deviation over [`DRAWS`] bootstrap draws if greater.
 //!
-//! Sources of error: an object is that of the access's first byte; the object of an address is what
-//! lay there when it was asked, a moment after the access; the conversion's and the rates' errors
-//! (module `reuse`); a sample's CPU time is charged to the access at or after the interrupted
-//! instruction, though a slow access before it may have taken it; caches are taken as fully
-//! associative, private and LRU.
+//! Sources of error: an access has the object of the first byte; an address has the
+//! object found by a lookup a moment after the access; the conversion's and the
+//! rates' errors (module `reuse`); a sample's CPU time is charged to the access at
+//! or after the interrupted instruction, though an earlier slow access may have
+//! taken the time; caches are taken as fully associative, private and LRU.
 
 mod conflicts;
 pub mod first_touches;
@@ -59,9 +58,9 @@ pub use uses::{DataUse, LEVELS, Locations};
 
 /// Bootstrap draws for the intervals of misses.
 pub const DRAWS: usize = 40;
-/// Fewer tell little of how much they differ.
+/// Fewer draws tell little about the deviation.
 const FEWEST_DRAWS: usize = 16;
-/// Uses in all draws together; fewer draws keep the report of a long trace quick.
+/// Uses in the draws together; fewer draws keep the report of a long trace quick.
 const DRAWN_USES: usize = 2_000_000;
 const SEED: u64 = 0x0B1E_C75D;
 /// Bytes of a cache line.
@@ -78,27 +77,27 @@ pub struct Level {
     pub miss_ratio: f64,
 }
 
-/// Objects by their weight.
+/// Objects by weight.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Objects {
-    /// Cache levels for which misses are predicted, smallest first; none where distances are times.
+    /// Cache levels with predicted misses, smallest first; empty if distances are times.
     pub levels: Vec<Level>,
-    /// Index into [`Objects::levels`] of the level that orders the rows: the last one with enough
-    /// misses.
+    /// Index into [`Objects::levels`] of the level for
+    /// ordering the rows: the last level with enough misses.
     pub ranked_by: Option<usize>,
-    /// Rows, heaviest first: by misses at this level, else by accesses.
+    /// Rows, heaviest first: by misses at the level, otherwise by accesses.
     pub rows: Vec<Row>,
-    /// Share of the accesses whose object was not looked for or is not known at all.
+    /// Share of the accesses with an object not looked for or unknown.
     pub unknown: Estimate,
     /// Displacements between objects, heaviest first.
     pub conflicts: Vec<Conflict>,
-    /// Weights by calling context, whatever the objects: what attribution without addresses starts from.
+    /// Weights by calling context, whatever the objects: input of attribution without addresses.
     pub stacks: Vec<StackWeight>,
-    /// Uses that the numbers rest on.
+    /// Uses, as basis of the numbers.
     pub n: u64,
 }
 
-/// Weights of one calling context.
+/// Weights of a calling context.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StackWeight {
     /// The context.
@@ -109,14 +108,14 @@ pub struct StackWeight {
     pub misses: [f64; LEVELS],
 }
 
-/// One object.
+/// An object's row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     /// An object of the row.
     pub object: Option<ObjectId>,
     /// Size of the largest.
     pub bytes: Option<u64>,
-    /// Accesses in the trace; `None` where the rate is not known.
+    /// Accesses in the trace; `None` if the rate is unknown.
     pub accesses: Option<f64>,
     /// Share of all accesses.
     pub access_share: Estimate,
@@ -141,7 +140,7 @@ pub struct Row {
 /// An object at a line of code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Where.
+    /// Line of code.
     pub place: PlaceId,
     /// The most frequent kind of access.
     pub kind: AccessKind,
@@ -158,7 +157,7 @@ pub struct Line {
 pub struct FieldUse {
     /// A field of the row.
     pub field: FieldId,
-    /// The structure whose layout matters.
+    /// The structure with relevant layout.
     pub record: Option<RecordId>,
     /// Share of the object's accesses.
     pub access_share: Estimate,
@@ -223,7 +222,7 @@ impl Objects {
     }
 }
 
-/// This machine's caches, else the fixed sizes.
+/// The machine's caches, otherwise the fixed sizes.
 pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
     let caches = &profile.run.host.caches;
     let mut levels: Vec<(u8, u64)> =
@@ -236,8 +235,8 @@ pub(crate) fn levels(profile: &Profile) -> Vec<(u8, u64)> {
     levels
 }
 
-/// The subjects with object × line of code in place of their calling contexts, to have curves by
-/// object and line.
+/// The subjects with object × line of code in place of
+/// calling contexts, to have curves by object and line.
 struct ByObject {
     subjects: Vec<locality_estimate::censored_uses::Subject>,
     stretch_of: Vec<usize>,
@@ -275,8 +274,8 @@ impl ByObject {
         missed
     }
 
-    /// Widens the intervals of miss shares to those of bootstrap draws: other samples, rates and
-    /// curves.
+    /// Widens the intervals of miss shares to the deviation
+    /// of bootstrap draws: redrawn samples, rates and curves.
     fn widen(
         &self,
         found: &mut Objects,

@@ -1,15 +1,14 @@
-//! Use → reuse pairs: code that brings data in, code that touches the data again, and the time
-//! between.
+//! Use → reuse pairs: code bringing data in, code touching the data again, and the time between.
 //!
-//! RDX §IV attributes every reuse to its pair of full calling contexts ⟨C_use, C_reuse⟩, here
-//! [`ContextPair`]. Readers first want source lines, so contexts with the same places at both ends
-//! form one [`Pair`]. A line that goes through several data objects has a pair for each important
-//! object, because their distances are unrelated. Weights are Horvitz–Thompson
-//! (`interval_estimate`, with its sources of error).
+//! RDX §IV attributes every reuse to the pair of full calling contexts ⟨C_use, C_reuse⟩,
+//! here [`ContextPair`]. Readers first want source lines: contexts with equal places at
+//! both ends form a [`Pair`]. A line going through several data objects has a pair for
+//! each important object, because distances of different objects are unrelated. Weights
+//! are Horvitz–Thompson (`interval_estimate`, with sources of error).
 //!
-//! Sources of error beside those: places are guessed where stacks are cut or stripped (module
-//! `context`); the time between is CPU time of the process, in which other threads' accesses count
-//! for nothing and stalls count in full.
+//! Sources of error in addition: places are guessed if stacks are cut or
+//! stripped (module `context`); the time between is CPU time of the process,
+//! which ignores foreign threads' accesses and counts stalls in full.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -20,47 +19,46 @@ use locality_model::{AccessKind, ObjectId};
 use crate::analysis_trait::{Analysis, in_order};
 use crate::observation::Reuse;
 
-/// Share in the known weight between two places, from which a data object has its own pair beside
-/// others.
+/// Share in the known weight between two places, from which a data object has a separate pair.
 const MATTERS: f64 = 0.1;
 
-/// All reuses between two source places, of one data object if several matter.
+/// Reuses between two source places, of a single data object if several matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
-    /// Where the data was used.
+    /// Place of the use.
     pub use_place: PlaceId,
     /// Place of the next touch.
     pub reuse_place: PlaceId,
-    /// Share of all reuses.
+    /// Share of the reuses.
     pub weight: Estimate,
     /// Median CPU time between.
     pub median_ns: Estimate,
     /// 90 % of the reuses come sooner.
     pub p90_ns: Estimate,
-    /// Share of this pair's reuses in which the kernel touched at either end.
+    /// Share of this pair's reuses with a touch by the kernel at either end.
     pub kernel: Estimate,
     /// Share of this pair's reuses between two threads.
     pub cross_thread: Estimate,
     /// The median is indistinguishable from 0: the data was surely still in the nearest cache.
     pub near: bool,
-    /// The data object with at least half of the weight, and its share.
+    /// The data object with at least half of the weight, and the object's share.
     pub object: Option<(ObjectId, f64)>,
     /// The calling contexts, heaviest first; never empty.
     pub contexts: Vec<ContextPair>,
 }
 
-/// All reuses between two calling contexts.
+/// Reuses between two calling contexts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextPair {
     /// Context of the use.
     pub use_context: ContextId,
     /// Context of the reuse.
     pub reuse_context: ContextId,
-    /// Direction of the use, if all agree.
+    /// Direction of the use, if the members agree.
     pub use_kind: AccessKind,
-    /// Direction of the reuse, if all agree.
+    /// Direction of the reuse, if the members agree.
     pub reuse_kind: AccessKind,
-    /// Share of all reuses.
+    /// Share of the reuses.
     pub weight: Estimate,
     /// Median CPU time between.
     pub median_ns: Estimate,
@@ -75,7 +73,7 @@ pub struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Starts with nothing. Medians below `resolution_ns` are "near".
+    /// Starts empty. Medians below `resolution_ns` are "near".
     pub fn new(contexts: &'a Contexts, resolution_ns: u64) -> Self {
         Self { contexts, resolution_ns, reuses: Vec::new() }
     }
@@ -100,7 +98,7 @@ impl Analysis for Pairs<'_> {
             (self.contexts.place_of(reuse.use_context), self.contexts.place_of(reuse.reuse_context))
         };
         let several = several(&reuses, place_pair);
-        // Objects of little weight, and what lies in none that is known, stay together.
+        // Objects of little weight stay together, as do reuses without a known object.
         let object = |reuse: &Reuse| {
             reuse
                 .object
@@ -122,7 +120,7 @@ impl Analysis for Pairs<'_> {
         let pair = |(key, weight, members): Group<'_, ((PlaceId, PlaceId), Option<ObjectId>)>| {
             let (use_place, reuse_place) = key.0;
             let median_ns = between(&members, 0.5);
-            // Distances that cannot be separated from far ones are not called near.
+            // Distances indistinguishable from far distances are not called near.
             let unsure = members.iter().all(|reuse| reuse.within.is_some());
             let near_if = if unsure { median_ns.high } else { median_ns.value };
             Pair {
@@ -142,7 +140,7 @@ impl Analysis for Pairs<'_> {
     }
 }
 
-/// The objects with their own pairs, for each pair of places with at least two.
+/// The objects with separate pairs, for each pair of places with at least two.
 fn several(
     reuses: &[Reuse],
     place_pair: impl Fn(&Reuse) -> (PlaceId, PlaceId),
@@ -165,7 +163,7 @@ fn several(
     all.filter(|(_, objects)| objects.len() > 1).collect()
 }
 
-/// A key, its share of all weight, and its members.
+/// A key, the key's share of the weight, and the members.
 type Group<'a, K> = (K, Estimate, Vec<&'a Reuse>);
 
 /// Groups reuses by key, heaviest first, ties by key.
@@ -176,7 +174,7 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
     let mut members = vec![Vec::new(); keys.len()];
     let mut weights = Vec::with_capacity(reuses.len());
     for reuse in reuses {
-        // Every key is in the list made of them.
+        // Every key is in the list made of the keys.
         let group = keys.partition_point(|other| *other < key(reuse));
         members[group].push(reuse);
         weights.push((group, reuse.counted()));
@@ -187,7 +185,7 @@ fn groups<K: Copy + Ord>(reuses: &[Reuse], key: impl Fn(&Reuse) -> K) -> Vec<Gro
     groups
 }
 
-/// Quantile of distances. If all are intervals, the quantile is no better known.
+/// Quantile of distances. If every member is an interval, the quantile is no better known.
 fn between(members: &[&Reuse], q: f64) -> Estimate {
     let distances: Vec<(f64, Counted)> =
         members.iter().map(|reuse| (reuse.distance_ns as f64, reuse.counted())).collect();
@@ -199,7 +197,7 @@ fn between(members: &[&Reuse], q: f64) -> Estimate {
     found
 }
 
-/// The object of at least half of the weight, with its share.
+/// The object of at least half of the weight, with the share.
 fn most_of(members: &[&Reuse]) -> Option<(ObjectId, f64)> {
     let mut by_object: BTreeMap<ObjectId, f64> = BTreeMap::new();
     for reuse in members {

@@ -16,7 +16,7 @@ const STORE: &str = "/var/lib/locality-bpf";
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// Trace everything that runs. Threads are stopped, but for those of servers that sessions and containers
-    /// depend on; debuggers cannot attach to a program while it is held.
+    /// depend on; debuggers cannot attach to a program while it is traced.
     #[arg(short, long, group = "whom", required = true)]
     pub all: bool,
     /// Trace the processes of a cgroup (v2); may be given several times. Each is a group of its own.

@@ -1,19 +1,18 @@
-//! One cache: for each slot its line, the time of the last use, and the line's data.
+//! A cache: for each slot the line, the time of the last use, and the line's data.
 //!
-//! The slots of a set lie together, so that a search reads one line of the host's cache for eight
-//! ways. Before a search the slot where a line with the same low bits was found last is tried: most
-//! accesses need no search. Lines do not move; the one used longest ago is replaced, by times that
-//! whoever asks counts.
+//! The slots of a set lie together: a search reads one line of the host's cache for eight ways.
+//! Before a search the slot of the line found last with equal low bits is tried: most accesses need
+//! no search. Lines do not move; the line used longest ago is replaced, by the caller's clock.
 
 use locality_stream::{Arena, Plain, Range, Span};
 
 use crate::config::Level;
 
-/// What is known of a resident line.
+/// Data of a resident line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Line {
-    /// Who loaded it: a node of the tree; 0 before anything was loaded.
+    /// The loader: a node of the tree; 0 before the first load.
     pub(crate) node: u32,
     /// And an instruction in a function.
     pub(crate) cell: u32,
@@ -23,16 +22,16 @@ pub(crate) struct Line {
     pub(crate) handed: u32,
     /// Parts used.
     pub(crate) mask: u64,
-    /// The same line in a later level, which learns of the use at the end of this copy; see
-    /// `hierarchy`.
+    /// The line's copy in a later level, which learns of the
+    /// use at the end of the earlier copy; see `hierarchy`.
     pub(crate) link: u32,
-    /// The data object at the address that was accessed first.
+    /// The data object at the address accessed first.
     pub(crate) object: u32,
 }
 // SAFETY: integers without padding.
 unsafe impl Plain for Line {}
 
-/// The cache; it lies in the arena with its tables.
+/// The cache; lies in the arena, as do the tables.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Cache {
@@ -50,7 +49,7 @@ pub(crate) struct Cache {
 // SAFETY: integers without padding.
 unsafe impl Plain for Cache {}
 
-/// The same for use: addresses of the tables.
+/// Addresses of the tables, for use.
 #[derive(Clone, Copy)]
 pub(crate) struct Tables {
     tags: *mut u64,
@@ -63,13 +62,13 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// The slot of a resident line, which is used `now`.
+    /// The slot of a resident line, used `now`.
     ///
     /// # Safety
-    /// The tables are those of a cache with slots, without other users.
+    /// The tables belong to a cache with slots, without further users.
     #[inline(always)]
     pub(crate) unsafe fn use_line(&self, line: u64, now: u64) -> Option<u32> {
-        // SAFETY: guesses are slots, and there is one for each value of the masked bits.
+        // SAFETY: guesses are slots, and each value of the masked bits has a guess.
         unsafe {
             let guess = *self.guesses.add((line & self.guess_mask) as usize);
             let slot = if *self.tags.add(guess as usize) == line + 1 { guess } else { self.search(line)? };
@@ -94,7 +93,7 @@ impl Tables {
     /// The record of a slot.
     ///
     /// # Safety
-    /// The slot is one of the cache's.
+    /// The slot belongs to the cache.
     #[inline(always)]
     pub(crate) unsafe fn line(&self, slot: u32) -> *mut Line {
         // SAFETY: promised by the caller.
@@ -115,7 +114,7 @@ impl Cache {
         }
     }
 
-    /// An empty cache of a size that [`crate::Config::validate`] has checked.
+    /// An empty cache of a size checked by [`crate::Config::validate`].
     pub(crate) fn new<A: Arena + ?Sized>(arena: &A, level: &Level) -> Option<Cache> {
         let count = (level.sets() * level.ways) as usize;
         Some(Cache {
@@ -152,8 +151,8 @@ impl Cache {
     /// The record of a slot.
     ///
     /// # Safety
-    /// The slot is one of this cache, the arena outlives the reference, and its record has no other
-    /// reference.
+    /// The slot belongs to the cache, the arena outlives the
+    /// reference, and the slot's record has no second reference.
     #[inline(always)]
     pub(crate) unsafe fn line<'a, A: Arena + ?Sized>(&self, arena: &A, slot: u32) -> &'a mut Line {
         debug_assert!((slot as usize) < self.lines.count());
@@ -165,11 +164,11 @@ impl Cache {
     #[inline(always)]
     pub(crate) fn use_line<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> Option<u32> {
         debug_assert!(self.ways > 0);
-        // SAFETY: the tables were allocated or checked, and this cache is their only owner.
+        // SAFETY: the tables were allocated or checked, and the cache is the only owner.
         unsafe { self.tables(arena.base().as_ptr()).use_line(line, now) }
     }
 
-    /// The slot of a resident line; its time of use stays.
+    /// The slot of a resident line; the time of use stays.
     pub(crate) fn peek<A: Arena + ?Sized>(&self, arena: &A, line: u64) -> Option<u32> {
         if self.ways == 0 {
             return None;
@@ -178,13 +177,13 @@ impl Cache {
         unsafe { self.tables(arena.base().as_ptr()).search(line) }
     }
 
-    /// Puts an absent line in the place of the least recently used one of its set: returns the slot
-    /// and the former line.
+    /// Puts an absent line in the place of the set's least
+    /// recently used line: returns the slot and the former line.
     #[inline(always)]
     pub(crate) fn load<A: Arena + ?Sized>(&self, arena: &A, line: u64, now: u64) -> (u32, Option<u64>) {
         let tables = self.tables(arena.base().as_ptr());
         let first = ((line & self.mask) * self.ways) as usize;
-        // SAFETY: a set has `ways` slots, at least one, and the tables have no other user.
+        // SAFETY: a set has `ways` slots, at least one, and the tables have no second user.
         unsafe {
             let (mut slot, mut oldest) = (first, *tables.used.add(first));
             for at in first + 1..first + self.ways as usize {
@@ -199,23 +198,22 @@ impl Cache {
 
     /// Calls `f` with the slot of every resident line.
     pub(crate) fn for_each<A: Arena + ?Sized>(&self, arena: &A, mut f: impl FnMut(u32)) {
-        // SAFETY: the tables have no other user.
+        // SAFETY: the tables have no second user.
         let tags = unsafe { self.tags.slice(arena) }.unwrap_or_default();
         (0..).zip(tags).filter(|(_, tag)| **tag != 0).for_each(|(slot, _)| f(slot));
     }
 
-    /// Forgets all lines.
+    /// Forgets the lines.
     pub(crate) fn clear<A: Arena + ?Sized>(&self, arena: &A) {
         for table in [&self.tags, &self.used] {
             if let Some(first) = table.get(arena) {
-                // SAFETY: the span's own range, with this cache as its only owner.
+                // SAFETY: the span's own range, with the cache as the only owner.
                 unsafe { first.write_bytes(0, table.count()) };
             }
         }
     }
 
-    /// Checks a cache that comes out of another process' hands: nodes, cells and objects are below
-    /// these bounds.
+    /// Checks a cache from another process: nodes, cells and objects are below the given bounds.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&self, arena: &A, [nodes, cells, objects]: [usize; 3]) -> bool {
         if self.ways == 0 {
             return self.slots() == 0;
@@ -232,14 +230,14 @@ impl Cache {
             && self.tags.get(arena).is_some()
             && self.used.get(arena).is_some()
             && self.lines.get(arena).is_some();
-        // SAFETY: the tables have no other user.
+        // SAFETY: the tables have no second user.
         let guesses = unsafe { self.guesses.slice(arena) };
         if !sound || guesses.is_none_or(|all| all.iter().any(|slot| *slot as usize >= slots)) {
             return false;
         }
         let mut lines_are_sound = true;
         self.for_each(arena, |slot| {
-            // SAFETY: a slot of this cache, and no other reference.
+            // SAFETY: a slot of the cache, and no second reference.
             let line = unsafe { self.line(arena, slot) };
             lines_are_sound &= (line.node as usize) < nodes
                 && (line.cell as usize) < cells

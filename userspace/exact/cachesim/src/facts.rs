@@ -1,14 +1,14 @@
-//! What follows from the program's code: which lines a block's instructions lie in, stubs, targets of calls.
+//! Facts about the program's code: lines of a block's instructions, stubs, targets of calls.
 //!
-//! Derived, so it lies outside the arena and is made again by whoever goes on.
+//! Derived, hence outside the arena and rebuilt by a process taking over.
 
 use locality_stream::{Code, InstructionRecord};
 
 use crate::state::{Model, NONE};
 
-/// Set in the recorded address of an instruction whose function's costs go to its caller.
+/// Set in the recorded address of an instruction in a function with costs charged to the caller.
 pub const SKIPPED: u64 = 1 << 62;
-/// Mark bits of a recorded address: [`SKIPPED`], and those of other analyses.
+/// Mark bits of a recorded address: [`SKIPPED`], and marks of further analyses.
 const MARKS: u64 = 3 << 62 | 0xff << 48;
 
 /// The address of an instruction without marks.
@@ -16,12 +16,12 @@ pub(crate) fn address(record: &InstructionRecord) -> u64 {
     record.address & !MARKS
 }
 
-/// Whether a function that begins with this instruction is skipped.
+/// Whether a function beginning with the instruction is skipped.
 pub(crate) fn is_skipped(record: &InstructionRecord) -> bool {
     record.address & SKIPPED != 0
 }
 
-/// Consecutive instructions of a block in one line.
+/// Consecutive instructions of a block in a single line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     /// The line's number.
@@ -29,44 +29,44 @@ pub(crate) struct Run {
     /// First and last byte within the line.
     pub(crate) first_byte: u32,
     pub(crate) last_byte: u32,
-    /// Their parts of the line.
+    /// The instructions' parts of the line.
     pub(crate) mask: u64,
     /// The first instruction.
     pub(crate) first: u32,
     /// Number of instructions.
     pub(crate) count: u32,
-    /// The run is one instruction that continues in the next run: one fetch for both.
+    /// The run is one instruction, continued in the next run: one fetch for both.
     pub(crate) continues: bool,
 }
 
-/// Facts found out so far.
+/// Facts found up to now.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
-    /// By block: the range of its runs in `runs`; `None` before the first request.
+    /// By block: the range of the block's runs in `runs`; `None` before the first request.
     plans: Vec<Option<(u32, u32)>>,
     runs: Vec<Run>,
-    /// By block: whether it is a stub.
+    /// By block: whether a stub.
     stubs: Vec<Option<bool>>,
     /// Calls of late.
     pub(crate) children: Children,
 }
 
-/// Target of a call with all its facts, to avoid look-ups.
+/// Target of a call with facts, to avoid look-ups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Child {
     /// The caller's node; 0 for nobody's.
     parent: u32,
-    /// The call instruction, and the block at which the call arrived.
+    /// The call instruction, and the block of arrival.
     site: u32,
     block: u32,
-    /// The function's node; 0 where the block is a stub.
+    /// The function's node; 0 if the block is a stub.
     pub(crate) node: u32,
     /// The function; for a stub the paying cell.
     pub(crate) function: u32,
     pub(crate) arc: u32,
 }
 
-/// The calls of late, by the caller's node, the call instruction and the block at which they arrived.
+/// The calls of late, by the caller's node, the call instruction and the block of arrival.
 #[derive(Debug)]
 pub(crate) struct Children(Box<[Child; Children::COUNT]>);
 
@@ -97,7 +97,7 @@ impl Children {
         ((known.parent, known.site, known.block) == (node, site, block)).then_some(known)
     }
 
-    /// Remembers a call whose block is known.
+    /// Remembers a call with known block.
     pub(crate) fn set(&mut self, parent: u32, site: u32, block: u32, [node, function, arc]: [u32; 3]) {
         if block != NONE {
             self.0[Self::slot(parent, site, block)] = Child { parent, site, block, node, function, arc };
@@ -107,7 +107,7 @@ impl Children {
     /// Forgets calls from or to removed nodes.
     pub(crate) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
         for child in self.0.iter_mut() {
-            // An existing node has its parent.
+            // An existing node has a parent.
             if child.parent != 0 && !is_there(if child.node == 0 { child.parent } else { child.node }) {
                 *child = Child::NONE;
             }
@@ -123,7 +123,7 @@ fn slot<T: Copy>(list: &mut Vec<Option<T>>, index: usize) -> Option<&mut Option<
 }
 
 impl Facts {
-    /// The runs of a block: their numbers, for [`Facts::run`].
+    /// The runs of a block: numbers for [`Facts::run`].
     #[inline(always)]
     pub(crate) fn plan(&mut self, code: &Code<'_>, block: u32, model: &Model) -> (u32, u32) {
         if let Some(Some(known)) = self.plans.get(block as usize) {
@@ -159,8 +159,8 @@ impl Facts {
             let first_byte = if line == start >> line_bits { within(start) } else { 0 };
             let last_byte = if line == end >> line_bits { within(end) } else { (1 << line_bits) - 1 };
             let goes_on = line != start >> line_bits;
-            // A jump over a part of the line ends a block, so what is between two instructions of a
-            // run was fetched.
+            // A jump over a part of the line ends a block: bytes
+            // between two instructions of a run were fetched.
             let known = self.runs.len() > begin && !goes_on;
             match self.runs.last_mut().filter(|_| known) {
                 Some(run) if run.line == line && run.last_byte + 1 == first_byte => {
@@ -191,9 +191,9 @@ impl Facts {
         self.runs.get(number as usize)
     }
 
-    /// Whether a block is a stub: it only jumps to where memory tells, as a procedure linkage
-    /// table's entries do, or pushes a number and jumps, as they do before their symbol is
-    /// resolved.
+    /// Whether a block is a stub: a jump to an address from memory
+    /// only, like a procedure linkage table's entry, or a push of a
+    /// number and a jump, like an entry before the symbol is resolved.
     #[inline(always)]
     pub(crate) fn is_stub(&mut self, code: &Code<'_>, block: u32) -> bool {
         match self.stubs.get(block as usize) {
@@ -219,7 +219,7 @@ impl Facts {
 pub fn is_stub(block: &[InstructionRecord]) -> bool {
     let mut rest =
         block.iter().map(InstructionRecord::code).filter(|code| !matches!(code, [0xf3, 0x0f, 0x1e, 0xfa]));
-    // With the prefix that marks jumps to bounds-checked targets (`bnd`), or without.
+    // With the prefix for jumps to bounds-checked targets (`bnd`), or without.
     let bare = |code: &'_ [u8]| -> Option<[u8; 2]> {
         match code {
             [0xf2, first, second, ..] | [first, second, ..] => Some([*first, *second]),
@@ -240,7 +240,8 @@ pub fn is_stub(block: &[InstructionRecord]) -> bool {
 /// The target of a direct near call.
 pub(crate) fn direct_target(record: &InstructionRecord) -> Option<u64> {
     let code = match record.code() {
-        // Prefixes without effect: `bnd`, and one of 16-bit data, as before calls to `__tls_get_addr`.
+        // Prefixes without effect: `bnd`, and the prefix of
+        // 16-bit data, as before calls to `__tls_get_addr`.
         [0xf2, rest @ ..] | [0x66, 0x66, 0x48, rest @ ..] | [0x66, 0x48, rest @ ..] | [0x48, rest @ ..] => {
             rest
         }
@@ -251,7 +252,8 @@ pub(crate) fn direct_target(record: &InstructionRecord) -> Option<u64> {
     Some(address(record).wrapping_add(record.length.into()).wrapping_add_signed(offset.into()) & !MARKS)
 }
 
-/// Whether an instruction locks the bus: a `lock` prefix, or an exchange with memory, which needs none.
+/// Whether an instruction locks the bus: a `lock` prefix,
+/// or an exchange with memory, which needs no prefix.
 pub(crate) fn is_atomic(record: &InstructionRecord) -> bool {
     let mut code = record.code().iter();
     for byte in code.by_ref() {

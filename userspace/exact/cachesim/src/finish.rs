@@ -1,4 +1,4 @@
-//! What a simulation comes to: everything given up, handed up, and taken out.
+//! Results of a simulation: lines given up, costs handed up, and totals taken out.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::state::{NONE, State, UNKNOWN_NODE, flag};
 use crate::totals::{CallArc, Function, Root, SelfCost, Totals, TreeStatistics, UNKNOWN_CALLER, combine};
 
 impl<A: Arena + ?Sized> CacheSim<'_, A> {
-    /// Ends the simulation: lines that are still resident count as replaced now.
+    /// Ends the simulation: lines still resident count as replaced now.
     pub fn finish(mut self, code: &Code<'_>) -> Totals {
         let (arena, state) = (self.arena, self.values());
         let mut sim = Sim {
@@ -29,7 +29,7 @@ impl<A: Arena + ?Sized> CacheSim<'_, A> {
         // The last count of needed nodes.
         sim.s.prune(arena, sim.facts);
         let threads = sim.s.threads.values(arena);
-        // In Callgrind's model all threads share the caches, which are empty after the first.
+        // In Callgrind's model the threads share the caches, empty after the first thread.
         for thread in threads {
             sim.give_up(thread);
         }
@@ -39,7 +39,7 @@ impl<A: Arena + ?Sized> CacheSim<'_, A> {
     }
 }
 
-/// Hands the costs of all nodes up, children before their parents.
+/// Hands the costs of the nodes up, children before parents.
 fn hand_up_all<A: Arena + ?Sized>(s: &mut State, arena: &A) {
     let nodes = s.nodes.values(arena);
     let mut depths = vec![0_u32; nodes.len()];
@@ -47,8 +47,8 @@ fn hand_up_all<A: Arena + ?Sized>(s: &mut State, arena: &A) {
     for first in 0..nodes.len() {
         let mut number = first;
         path.clear();
-        // Up to a root, or to a node whose depth is known. What a kill tore may lead nowhere: then
-        // that is the root.
+        // Up to a root, or to a node of known depth. After a kill, a torn
+        // path may lead to no node: the path's end is then the root.
         while let Some(node) = nodes.get(number)
             && depths.get(number) == Some(&0)
             && path.len() <= nodes.len()
@@ -130,7 +130,7 @@ fn totals<A: Arena + ?Sized>(s: &mut State, arena: &A, code: &Code<'_>) -> Total
     totals
 }
 
-/// Costs by function and instruction; executions of blocks are those of their instructions.
+/// Costs by function and instruction; executions of blocks count for each instruction.
 fn self_costs<A: Arena + ?Sized>(s: &State, arena: &A, code: &Code<'_>) -> Vec<SelfCost> {
     let mut costs: BTreeMap<(u32, u32), Costs> = BTreeMap::new();
     for cell in s.cells.list.values(arena) {
@@ -154,7 +154,7 @@ fn self_costs<A: Arena + ?Sized>(s: &State, arena: &A, code: &Code<'_>) -> Vec<S
     .collect()
 }
 
-/// Sets the sum, and charges what a kill left on one side only to the unknown caller.
+/// Sets the sum, and charges costs left one-sided by a kill to the unknown caller.
 fn balance(totals: &mut Totals) {
     let (mut own, mut roots) = (Costs::default(), Costs::default());
     totals.self_costs.iter().for_each(|cost| own += &cost.costs);

@@ -1,28 +1,28 @@
-//! The model: what an access does to the caches.
+//! The model: effects of an access on the caches.
 //!
-//! * One to three data levels, and an instruction cache beside the first. The last of several
-//!   levels is shared by all threads of a stream, the rest is private; a single level is private
-//!   too. Instructions that miss their cache go to the second level.
-//! * The least recently used line of the set is replaced. Writes allocate. A level receives only
-//!   the misses of the level before, in their order. Levels are neither inclusive nor exclusive. No
-//!   write-backs, no coherence between threads' own caches, no translation of addresses.
-//! * An access counts once, as a miss of a level if any of its lines misses there. It touches its
-//!   lines in the order of their addresses.
-//! * Use of a line, at each level, from its load to its replacement (or the end): accesses, and
-//!   bytes used. A level after the first learns of both when the copy before it is replaced, or
-//!   when its own is: a *link* leads from a copy to the next level's copy that it came from, and is cut
-//!   when that one goes. Accesses through a copy that outlives the next level's copy count for that one
-//!   only up to then, and from then on for the copy of the level after that.
-//! * A line that was prefetched and never used loses all its bytes, and costs as one access. Later
-//!   levels without it load it too, which is no miss of theirs.
+//! * One to three data levels, and an instruction cache beside the first. The last
+//!   of several levels is shared by the threads of a stream, the rest is private;
+//!   a single level is private too. Instruction misses go to the second level.
+//! * The least recently used line of the set is replaced. Writes allocate. A level receives
+//!   only the misses of the level before, in order. Levels are neither inclusive nor exclusive.
+//!   No write-backs, no coherence between threads' own caches, no translation of addresses.
+//! * An access counts once, as a miss of a level if at least one line
+//!   misses the level. An access touches lines in the order of addresses.
+//! * Use of a line, at each level, from load to replacement (or the end): accesses, and
+//!   bytes used. A level after the first learns of both at the replacement of the earlier
+//!   level's copy or of the own copy: a *link* leads from a copy to the source copy in
+//!   the next level, and is cut when the source copy is replaced. If a copy outlives the
+//!   source copy, later accesses count for the copy of the level after the next.
+//! * A line prefetched and never used loses every byte, and costs as one
+//!   access. Later levels without the line load the line too, without a miss.
 //! * Lines are counted when charged: each loaded line once.
 //!
 //! **Callgrind's way** (valgrind 3.19, `callgrind/sim.c`, `--cache-sim=yes --cacheuse=yes`): one
-//! hierarchy for all threads; use in 32 parts of a line; 1000 / accesses, an integer; the last
-//! level learns of use only from copies replaced before its own, regardless of the present line
-//! there; an unreported line of it costs nothing; an access touches two lines at most; a read and a
-//! write of one instruction at one address, without lock, are one write. Callgrind identifies
-//! addresses equal in the lower 32 bits, in contrast to this simulation.
+//! hierarchy for the threads; use in 32 parts of a line; 1000 / accesses, an integer; the last
+//! level learns of use only from copies replaced before the own copy, regardless of the slot's
+//! present line; an unreported line of the last level has no cost; an access touches two lines at
+//! most; a read and a write at one address by one instruction, without lock, are one write.
+//! Callgrind identifies addresses equal in the lower 32 bits, in contrast to the simulation here.
 
 use locality_stream::Arena;
 
@@ -32,10 +32,10 @@ use crate::objects::{UNKNOWN_OBJECT, USE};
 use crate::sim::Sim;
 use crate::state::{D1, I1, L2, Model, PRIVATE, State, Thread};
 
-/// Marks links to the last level; other links lead to the second of three.
+/// Marks links to the last level; the rest lead to the second of three.
 const TO_LAST: u32 = 1 << 31;
 
-/// Who loads a line: a node and a cell.
+/// Loader of a line: a node and a cell.
 #[derive(Clone, Copy)]
 pub(crate) struct Loader {
     pub(crate) node: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Loader {
 }
 
 impl Model {
-    /// The parts of a line that the bytes from `first` to `last` (within the line) lie in.
+    /// The parts of a line with the bytes from `first` to `last` (within the line).
     #[inline(always)]
     pub(crate) fn parts(&self, first: u64, last: u64) -> u64 {
         let low = first >> self.unit_bits << self.spread_bits;
@@ -58,8 +58,8 @@ impl Model {
 }
 
 impl State {
-    /// Charges a line that is replaced, or left at the end, to who loaded it. `level` is 0, 1 or 2
-    /// for the columns of the first, the second and the last.
+    /// Charges a line replaced, or left at the end, to the loader. `level`
+    /// is 0, 1 or 2 for the columns of the first, the second and the last.
     #[inline(always)]
     fn charge<A: Arena + ?Sized>(&mut self, arena: &A, line: &Line, level: usize) {
         let model = &self.model;
@@ -85,12 +85,13 @@ impl State {
         }
         if self.model.objects == 1 {
             let costs = if costs_nothing { (0, 0) } else { (cost, loss) };
-            // SAFETY: lines have objects of the list, which has the unknown one if objects count.
+            // SAFETY: lines have objects of the list, which
+            // has the unknown object if objects count.
             unsafe { self.charge_object(arena, line.object, level, costs) };
         }
     }
 
-    /// The copy at a link, and its cache.
+    /// The copy at a link, and the copy's cache.
     #[inline(always)]
     fn behind<'a, A: Arena + ?Sized>(&self, arena: &A, second: &Cache, link: u32) -> Option<&'a mut Line> {
         let cache = if link & TO_LAST == 0 { second } else { &self.last };
@@ -109,8 +110,8 @@ impl State {
         }
     }
 
-    /// Collects the use of a line from a thread's first-level copies, for its copy `to`, and links
-    /// them to `then`.
+    /// Collects the use of a line from a thread's first-level copies, for
+    /// the next copy `to`, and links the first-level copies to `then`.
     fn collect<A: Arena + ?Sized>(
         &self,
         arena: &A,
@@ -121,7 +122,8 @@ impl State {
     ) {
         for cache in [&caches[I1], &caches[D1]] {
             if let Some(slot) = cache.peek(arena, number) {
-                // SAFETY: a slot of this cache, and no other reference to a line of the first level.
+                // SAFETY: a slot of the cache, and no second
+                // reference to a line of the first level.
                 let line = unsafe { cache.line(arena, slot) };
                 if line.link == to {
                     self.hand(arena, &caches[L2], line);
@@ -133,7 +135,7 @@ impl State {
 }
 
 impl<A: Arena + ?Sized> Sim<'_, A> {
-    /// Touches one line in a thread's first-level cache: how many levels it misses.
+    /// Touches a line in a thread's first-level cache; returns the number of levels missed.
     #[inline(always)]
     pub(crate) fn touch(
         &mut self,
@@ -147,7 +149,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let first = &self.s.now.caches[cache & 1];
         match first.use_line(self.arena, number, self.s.clock) {
             Some(slot) => {
-                // SAFETY: a slot of this cache, and no other reference.
+                // SAFETY: a slot of the cache, and no second reference.
                 let line = unsafe { first.line(self.arena, slot) };
                 line.count = line.count.wrapping_add(count);
                 line.mask |= mask;
@@ -160,23 +162,23 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Loads a line that is not in the first level: how many levels it misses.
+    /// Loads a line absent from the first level; returns the number of levels missed.
     #[inline(never)]
     pub(crate) fn load(&mut self, cache: usize, number: u64, loader: Loader) -> u32 {
         let loader = Loader { object: self.object(number, &loader), ..loader };
         let (arena, s) = (self.arena, &mut *self.s);
-        // Of a damaged state counts may be anything; results of it are then wrong, but results.
+        // A damaged state may have arbitrary counts: results are then wrong, without a fault.
         s.loads = s.loads.wrapping_add(1);
         let first = &s.now.caches[cache];
         let (slot, old) = first.load(arena, number, s.clock);
-        // SAFETY: a slot of this cache, and no other reference to a line of the first level.
+        // SAFETY: a slot of the cache, and no second reference to a line of the first level.
         let line = unsafe { first.line(arena, slot) };
         if old.is_some() {
             s.charge(arena, line, 0);
             s.hand(arena, &s.now.caches[L2], line);
         }
         *line = begin(&loader);
-        // SAFETY: the loader's node is one of the list.
+        // SAFETY: the loader's node is in the list.
         let lines = unsafe { &mut s.nodes.at(arena, loader.node).lines };
         *lines = lines.wrapping_add(1);
         let behind = Loader { count: 0, mask: 0, ..loader };
@@ -189,14 +191,14 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         missed + 1
     }
 
-    /// The data object at the first address that is accessed in a line; 0 where objects do not count.
+    /// The data object at the first address accessed in a line; 0 if objects do not count.
     #[inline(always)]
     fn object(&mut self, number: u64, loader: &Loader) -> u32 {
         let model = &self.s.model;
         if model.objects == 0 {
             return UNKNOWN_OBJECT;
         }
-        // A prefetched line has no access yet: its first byte stands for it.
+        // A prefetched line has no access yet: the first byte stands for an access.
         let part = u64::from(loader.mask.trailing_zeros() & 63);
         let address = number << model.line_bits | part << model.unit_bits >> model.spread_bits;
         let object = self.objects.at(loader.cell, address, self.placed);
@@ -206,7 +208,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         object
     }
 
-    /// Makes room for an object's costs; without room they go to the unknown object.
+    /// Makes room for an object's costs; without room the costs go to the unknown object.
     #[cold]
     fn new_object(&mut self, object: u32) -> u32 {
         let made = self.s.objects.extend(self.arena, object as usize + 1);
@@ -222,7 +224,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Charges all lines of a thread's own caches, as if replaced now.
+    /// Charges the lines of a thread's own caches, as if replaced now.
     pub(crate) fn give_up(&mut self, thread: &Thread) {
         let (arena, s) = (self.arena, &mut *self.s);
         let caches = thread.caches;
@@ -231,7 +233,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 continue;
             }
             cache.for_each(arena, |slot| {
-                // SAFETY: a slot of this cache, and no other reference to a line of this level.
+                // SAFETY: a slot of the cache, and no second reference to a line of the level.
                 let line = unsafe { cache.line(arena, slot) };
                 s.charge(arena, line, level);
                 s.hand(arena, &caches[L2], line);
@@ -240,7 +242,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Charges all lines of the last level.
+    /// Charges the lines of the last level.
     pub(crate) fn give_up_last(&mut self) {
         let (arena, s) = (self.arena, &mut *self.s);
         let last = s.last;
@@ -276,8 +278,8 @@ impl State {
             return (0, slot + 1);
         }
         let (slot, old) = second.load(arena, number, self.clock);
-        // SAFETY: a slot of this cache; `collect` makes its own reference after the last use of
-        // this one.
+        // SAFETY: a slot of the cache; `collect` makes a new
+        // reference after the last use of the reference here.
         let old_link = unsafe { second.line(arena, slot) }.link;
         if let Some(old) = old {
             self.collect(arena, &caches, old, slot + 1, old_link);
@@ -289,7 +291,7 @@ impl State {
             self.hand(arena, &caches[L2], line);
         }
         *line = begin(&loader);
-        // SAFETY: the loader's node is one of the list.
+        // SAFETY: the loader's node is in the list.
         let lines = unsafe { &mut self.nodes.at(arena, loader.node).lines };
         *lines = lines.wrapping_add(1);
         let (missed, link) = self.last_level(arena, number, loader);
@@ -310,14 +312,15 @@ impl State {
             && self.model.callgrind == 0
         {
             for (index, thread) in (0..).zip(self.threads.values(arena)) {
-                // The current thread's place is not up to date, but its caches do not change.
+                // The current thread's place is not up to
+                // date, but the thread's caches do not change.
                 if thread.ended == 1 && index != self.thread {
                     continue;
                 }
                 let caches = thread.caches;
                 self.collect(arena, &caches, old, link, 0);
                 if let Some(second) = caches[L2].peek(arena, old) {
-                    // SAFETY: a slot of this cache; not used while `collect` is.
+                    // SAFETY: a slot of the cache; not used while `collect` is.
                     if unsafe { caches[L2].line(arena, second) }.link == link {
                         self.collect(arena, &caches, old, second + 1, second + 1);
                         // SAFETY: as above.
@@ -328,13 +331,13 @@ impl State {
                 }
             }
         }
-        // SAFETY: a slot of this cache, and no other reference to its line.
+        // SAFETY: a slot of the cache, and no second reference to the line.
         let line = unsafe { last.line(arena, slot) };
         if old.is_some() {
             self.charge(arena, line, 2);
         }
         *line = begin(&loader);
-        // SAFETY: the loader's node is one of the list.
+        // SAFETY: the loader's node is in the list.
         let lines = unsafe { &mut self.nodes.at(arena, loader.node).lines };
         *lines = lines.wrapping_add(1);
         (1, link)

@@ -1,8 +1,8 @@
-//! The way of most events: an access to one line by an instruction that is known in the current
-//! function, and a call of a function that was called there before.
+//! The short way of most events: an access to one line by an instruction known
+//! in the current function, and a call of a function called at the place before.
 //!
-//! Everything such an access needs stands in registers here; whatever is not such an access goes
-//! the long way (`sim`), after which the registers are filled again. Both ways do the same.
+//! The data of a short-way access is in registers here; every other event goes the long way
+//! (`sim`), and the registers are filled again afterwards. Both ways have equal results.
 
 use locality_stream::{Arena, Event, Kind};
 
@@ -17,23 +17,23 @@ use crate::table::Entry;
 
 const _: () = assert!(Column::Dw as usize == Column::Dr as usize + 1);
 
-/// What the short way knows; true until something goes the long way.
+/// Data of the short way; valid until an event goes the long way.
 struct Hot {
-    /// By instruction: its latest record.
+    /// Latest record by instruction.
     latest: *const u64,
     latest_len: u32,
     cells: *mut Entry<Costs>,
     data: Tables,
-    /// The function plus 1, as the table has it.
+    /// The function plus 1, as in the table.
     function: u64,
-    /// Not 0 where another cell pays.
+    /// Not 0 if another cell pays.
     instead: u32,
-    /// log2 of the bytes of a line, and of those that a bit of a mask stands for.
+    /// log2 of the bytes of a line, and of the bytes represented by a bit of a mask.
     line_bits: u32,
     unit_bits: u32,
     /// False if the short way is impossible.
     ready: bool,
-    /// As the first three, of blocks and the instruction cache; where `fetch` is true.
+    /// As the first three, of blocks and the instruction cache; valid if `fetch` is true.
     blocks_latest: *const u64,
     blocks_len: u32,
     blocks: *mut Entry<u64>,
@@ -46,13 +46,13 @@ struct Hot {
     clock: u64,
     /// Instructions since.
     instructions: u64,
-    /// Reads and writes since, and writes among them.
+    /// Reads and writes since, and the number of writes.
     accesses: u64,
     writes: u64,
 }
 
 impl Hot {
-    /// Another function may be the current one, or none be known yet.
+    /// The current function may have changed, or be unknown.
     #[inline(always)]
     fn stand(&mut self, s: &State) {
         self.function = u64::from(s.function) + 1;
@@ -103,7 +103,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Adds what the short way has counted.
+    /// Adds the counts of the short way.
     #[inline(always)]
     fn cool(&mut self, hot: &mut Hot) {
         self.s.clock = hot.clock;
@@ -125,8 +125,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Takes events. With `JOIN`, which is Callgrind's way, a read and a write of one instruction
-    /// at one address become a write. With `USUAL` a line has 64 bytes.
+    /// Takes events. With `JOIN`, which is Callgrind's way, a read and a write at one
+    /// address by one instruction become a write. With `USUAL` a line has 64 bytes.
     #[inline(always)]
     fn take<const JOIN: bool, const USUAL: bool>(&mut self, events: &[Event]) {
         let mut rest = events;
@@ -190,7 +190,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// Takes an access the short way; false, without effect, if it needs the long one.
+    /// Takes an access the short way; false, without effect, if the long way is needed.
     #[inline(always)]
     fn short_access<const JOIN: bool, const USUAL: bool>(&mut self, hot: &mut Hot, event: &Event) -> bool {
         let (line_bits, unit_bits) =
@@ -209,22 +209,22 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let (low, high) = (low >> unit_bits, high >> unit_bits);
         let mask = u64::MAX << (low & 63) & u64::MAX >> (63 - (high & 63));
         let is_store = event.kind.is_store();
-        // SAFETY: the index is below the table's length; its numbers are below the length of the
-        // list of cells. Both lie in the arena, and nothing moves on this way.
+        // SAFETY: the index is below the table's length; the table's numbers are below the length
+        // of the list of cells. Both lie in the arena, and no table moves on the short way.
         unsafe {
             let mut number = hot.instead;
             if number == 0 {
                 let latest = *hot.latest.add(event.index as usize);
                 number = latest as u32;
                 if latest >> 32 != hot.function {
-                    // Code of several functions: the target of their jumps.
+                    // Code of several functions: the target of jumps.
                     match self.s.cells.known(self.arena, self.s.function, event.index) {
                         Some(known) => number = known,
                         None => return false,
                     }
                 }
             }
-            // Reads and writes stand next to each other.
+            // Reads and writes are adjacent.
             let cell = &mut *hot.cells.add(number as usize);
             let count = &mut cell.value.0[Column::Dr as usize + usize::from(is_store)];
             *count = count.wrapping_add(1);
@@ -246,15 +246,15 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         true
     }
 
-    /// An access to a line that is not in the first level. No table moves.
+    /// An access to a line absent from the first level. No table moves.
     #[inline(never)]
     fn miss(&mut self, line: u64, mask: u64, cell: u32, is_store: bool) {
         let missed = self.load(D1, line, Loader { node: self.s.node, cell, count: 1, mask, object: 0 });
         self.missed(cell, missed, is_store);
     }
 
-    /// Takes a block the short way: the start of a function called here before, with the first line
-    /// of its fetches resident. False if it needs the long way (the call may be done by then).
+    /// Takes a block the short way: the start of a function called here before, with the first
+    /// fetched line resident. False if the long way is needed (the call may be done by then).
     #[inline(always)]
     fn short_block(&mut self, hot: &mut Hot, block: u32) -> bool {
         if hot.fetch_at != NONE {
@@ -302,7 +302,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         true
     }
 
-    /// Fetches the current block's instructions up to this one.
+    /// Fetches the current block's instructions up to `instruction`.
     #[inline(always)]
     fn fetch_up_to(&mut self, hot: &mut Hot, instruction: u32) {
         while self.s.now.run < self.s.now.run_end
@@ -313,8 +313,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 return;
             }
             hot.clock = hot.clock.wrapping_add(1);
-            // SAFETY: the tables are those of the instruction cache, which exists wherever runs
-            // exist.
+            // SAFETY: the tables belong to the instruction cache, present if runs are.
             unsafe {
                 let Some(slot) = hot.fetched.use_line(run.line, hot.clock) else {
                     self.cool(hot);

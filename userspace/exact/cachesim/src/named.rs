@@ -1,11 +1,11 @@
-//! Results by names instead of addresses, so that several images can be added up.
+//! Results by names instead of addresses, to add up several images.
 //!
-//! Functions of [`Totals`] are call targets. Where the instructions that ran in a function's frame
-//! belong to another name, the function has jumped there (a tail call): the name gets these costs
-//! and an arc that was taken by 0 calls.
+//! Functions of [`Totals`] are call targets. If instructions run in a function's
+//! frame belong to another name, the function has jumped away (a tail call): the
+//! other name gets the instructions' costs and an arc with 0 calls.
 //!
-//! Sources of error: the inclusive cost of a function reached by a jump is the sum over the jumping
-//! frames, so a cost counts twice if the function was also called on the same path.
+//! Sources of error: the inclusive cost of a function reached by a jump is the sum over the
+//! jumping frames, hence a cost counts twice if the path also has a call of the function.
 
 use std::collections::BTreeMap;
 
@@ -15,22 +15,22 @@ use crate::totals::{Totals, TreeStatistics};
 /// Costs of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FunctionCosts {
-    /// Of its own instructions.
+    /// Of own instructions.
     pub own: Costs,
     /// And of everything below.
     pub inclusive: Costs,
 }
 
-/// Costs of calls from one place to one function.
+/// Costs of calls from a place to a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallCosts {
-    /// Calls; 0 where the function was reached by jumps only.
+    /// Calls; 0 if the function was reached by jumps only.
     pub calls: u64,
-    /// What everything below cost.
+    /// Cost of everything below.
     pub inclusive: Costs,
 }
 
-/// Results by names: `F` names a function, `P` a place in it (a line, an address).
+/// Results by names: `F` names a function, `P` a place within (a line, an address).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named<F: Ord, P: Ord> {
     /// As [`Totals::columns`].
@@ -47,9 +47,9 @@ pub struct Named<F: Ord, P: Ord> {
     pub calls: BTreeMap<(F, P, F), CallCosts>,
     /// By function and signal, as [`Totals::roots`].
     pub roots: BTreeMap<(F, Option<u32>), Costs>,
-    /// What cannot be charged to a known root.
+    /// Costs not chargeable to a known root.
     pub unknown_caller: Costs,
-    /// All costs.
+    /// Sum of the costs.
     pub sum: Costs,
     /// As [`Totals::streams`].
     pub streams: u64,
@@ -85,10 +85,10 @@ impl<F: Ord, P: Ord> Default for Named<F, P> {
 }
 
 impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
-    /// The results of one image, named by `name`: the function and the place of an instruction,
-    /// given by its index in the stream's code (possibly [`locality_stream::NO_INSTRUCTION`]) and
-    /// its address. Address 0 asks for [`crate::UNKNOWN_CALLER`]. All code of one function must get
-    /// one name.
+    /// The results of an image, named by `name`: the function and the place of
+    /// an instruction, given by index in the stream's code (possibly
+    /// [`locality_stream::NO_INSTRUCTION`]) and address. Address 0 asks for
+    /// [`crate::UNKNOWN_CALLER`]. The code of a function must get a single name.
     pub fn of(totals: &Totals, mut name: impl FnMut(u32, u64) -> (F, P)) -> Self {
         let mut named = Self {
             columns: totals.columns.clone(),
@@ -108,8 +108,8 @@ impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
         let Some(unknown) = entries.first() else { return named };
         let entry = |number: u32| entries.get(number as usize).unwrap_or(unknown);
         for (function, (name, _)) in totals.functions.iter().zip(&entries) {
-            // Functions that never ran in their own name, such as the unknown caller of a complete
-            // run, have no row.
+            // Functions never run under the own name, like the
+            // unknown caller of a complete run, have no row.
             if !function.inclusive.is_zero() {
                 named.functions.entry(name.clone()).or_default().inclusive += &function.inclusive;
             }
@@ -139,7 +139,7 @@ impl<F: Ord + Clone, P: Ord + Clone> Named<F, P> {
         named
     }
 
-    /// Charges costs in the frame of one function to the target of its jump.
+    /// Charges costs in a function's frame to the target of the function's jump.
     fn jump(&mut self, frame: &F, at: &P, to: &F, costs: &Costs) {
         if frame != to {
             self.functions.entry(to.clone()).or_default().inclusive += costs;

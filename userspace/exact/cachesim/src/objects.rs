@@ -1,12 +1,12 @@
-//! The data object to charge for a line: the one at the address of the loading access.
+//! The data object to charge for a line: the object at the address of the loading access.
 //!
-//! An object is looked up when a line is loaded, and its number stays with the line, so the costs
-//! at the end of the line's life go to the object at its beginning. Most accesses of an instruction
-//! are to one object, so the last ranges are cached by cell. Placements from the source are
-//! derived, so they lie outside the arena.
+//! An object is looked up when a line is loaded, and the object's number stays with the
+//! line: the costs at the end of the line's life go to the object at the beginning.
+//! Most accesses of an instruction are to one object: the last ranges are cached by
+//! cell. Placements from the source are derived, hence lie outside the arena.
 //!
-//! Limits: a line of two objects is charged as a whole to the loading access's. Addresses placed
-//! twice name the newer object, from its event on.
+//! Limits: a line of two objects is charged as a whole to the loading access's.
+//! Addresses placed twice name the newer object, from the object's event on.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -28,11 +28,11 @@ pub(crate) const USE: [(Column, Column, Column); MAX_LEVELS] = [
     (Column::AcCostL, Column::SpLossL, Column::LinesL),
 ];
 
-/// Costs of an object's lines at one level.
+/// Costs of an object's lines at a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct LevelUse {
-    /// Lines that were loaded: both, of an access to two.
+    /// Lines loaded: both, of an access to two.
     pub lines: u64,
     /// As [`Column::AcCost1`].
     pub access_cost: u64,
@@ -40,7 +40,7 @@ pub struct LevelUse {
     pub spatial_loss: u64,
 }
 
-/// The same for the first level, the second of three, and the last of several.
+/// Costs for the first level, the second of three, and the last of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ObjectUse {
@@ -60,8 +60,8 @@ impl AddAssign<&ObjectUse> for ObjectUse {
     }
 }
 
-/// Whether the objects' costs sum to all costs of use, to the last count; where objects are
-/// distinguished at all.
+/// Whether the objects' costs sum to the costs of use,
+/// to the last count; if objects are distinguished.
 pub(crate) fn balance(objects: &[ObjectUse], sum: &Costs) -> bool {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);
@@ -71,7 +71,7 @@ pub(crate) fn balance(objects: &[ObjectUse], sum: &Costs) -> bool {
         })
 }
 
-/// Charges what a kill left between an instruction and an object to the unknown one.
+/// Charges costs left by a kill between an instruction and an object to the unknown object.
 pub(crate) fn make_balance(objects: &mut [ObjectUse], sum: &Costs) {
     let mut all = ObjectUse::default();
     objects.iter().for_each(|object| all += object);
@@ -96,11 +96,11 @@ struct Found {
 pub(crate) struct Objects {
     /// Start to end and object.
     ranges: BTreeMap<u64, (u64, u32)>,
-    /// The same in order, for searching; empty when it has to be made again.
+    /// Starts of `ranges` in order, for searching; empty if to be rebuilt.
     starts: Vec<u64>,
     ends: Vec<(u64, u32)>,
     found: [Found; KEPT],
-    /// Placements that are in `ranges`.
+    /// Placements in `ranges`.
     applied: usize,
 }
 
@@ -117,7 +117,7 @@ impl Default for Objects {
 }
 
 impl Objects {
-    /// Takes over the first `count` of what was placed.
+    /// Takes over the first `count` placements.
     pub(crate) fn follow(&mut self, placed: &[Placement], count: usize) {
         let Some(fresh) = placed.get(self.applied..count.min(placed.len())).filter(|fresh| !fresh.is_empty())
         else {
@@ -137,7 +137,7 @@ impl Objects {
         if start >= end {
             return;
         }
-        // A range that reaches into the new one retains its outer part.
+        // A range reaching into the new range retains the outer part.
         if let Some((&before, &(before_end, other))) = self.ranges.range(..start).next_back()
             && before_end > start
         {
@@ -181,7 +181,7 @@ impl Objects {
     fn look_up(&mut self, cell: u32, address: u64, placed: &[Placement]) -> u32 {
         let mut range = self.search(address);
         if range.is_none() && self.applied < placed.len() {
-            // Another thread placed an object, which this one learns later.
+            // Another thread placed an object, as the current thread learns later.
             self.follow(placed, placed.len());
             range = self.search(address);
         }
@@ -192,10 +192,10 @@ impl Objects {
 }
 
 impl State {
-    /// Charges a line to its object.
+    /// Charges a line to the line's object.
     ///
     /// # Safety
-    /// Objects are distinguished, and the number is in the list: those of lines in caches are.
+    /// Objects are distinguished, and the number is in the list, as for lines in caches.
     #[inline(always)]
     pub(crate) unsafe fn charge_object<A: Arena + ?Sized>(
         &mut self,

@@ -1,12 +1,13 @@
-//! Where each thread stands: its frames, from the stream's calls, returns, signals and switches.
+//! Position of each thread: frames, from the stream's calls, returns, signals and switches.
 //!
 //! Calls and returns show the stack pointer by the address of the return address. A call first
-//! drops the frames at or below its own, a return those up to its own: frames left by `longjmp` or
-//! an exception are dropped with the next call or return above them. A signal's handler has a
-//! separate root; the interrupted code continues at its end. A handler left by `longjmp` ends with
-//! the second return without a call of its own (the first is the handler's).
+//! drops the frames at or below the own frame, a return the frames up to the own frame: frames left
+//! by `longjmp` or an exception are dropped with the next call or return above. A signal's handler
+//! has a separate root; the interrupted code continues at the handler's end. A handler left by
+//! `longjmp` ends with the second return without a matching call (the first is the handler's).
 //!
-//! Limits: a switch between stacks (coroutines) looks like calls or returns until the next real one.
+//! Limits: a switch between stacks (coroutines) looks like
+//! calls or returns until the next real call or return.
 
 use locality_stream::{Arena, Kind};
 
@@ -14,16 +15,16 @@ use crate::sim::Sim;
 use crate::state::{Frame, Thread, UNKNOWN_NODE, kind};
 use crate::totals::UNKNOWN_CALLER;
 
-/// The newest frame is that of a call, which is in a stub: the next block tells the function.
+/// The newest frame is from a call, still in a stub: the next block tells the function.
 pub(crate) const PENDING_BEHIND: u32 = 4;
-/// The newest frame is that of a call.
+/// The newest frame is from a call.
 pub(crate) const PENDING_CALL: u32 = 1;
-/// It is a thread's first.
+/// The newest frame is a thread's first.
 pub(crate) const PENDING_ROOT: u32 = 2;
-/// It is a signal handler's, of signal [`Thread::pending_site`].
+/// The newest frame is a signal handler's, of signal [`Thread::pending_site`].
 pub(crate) const PENDING_SIGNAL: u32 = 3;
 
-/// A frame of nobody known.
+/// A frame of unknown code.
 const UNKNOWN_FRAME: Frame =
     Frame { stack: 0, node: UNKNOWN_NODE, function: UNKNOWN_CALLER, instead: 0, kind: kind::ROOT };
 
@@ -34,7 +35,7 @@ impl Thread {
         self.push(arena, UNKNOWN_FRAME);
         (self.pending, self.ended, self.block) = (PENDING_ROOT, 0, 0);
         if let Some(first) = self.strides.get(arena) {
-            // SAFETY: the span's own range; zeros are entries of nobody.
+            // SAFETY: the span's own range; zeros are empty entries.
             unsafe { first.write_bytes(0, self.strides.count()) };
         }
     }
@@ -49,7 +50,7 @@ impl Thread {
         }
     }
 
-    /// Drops the calls with a return address at or below `stack`; returns whether any existed.
+    /// Drops the calls with a return address at or below `stack`; returns whether a call existed.
     #[inline(always)]
     fn drop_to<A: Arena + ?Sized>(&mut self, arena: &A, stack: u64) -> bool {
         let before = self.depth;
@@ -68,7 +69,7 @@ impl Thread {
 }
 
 impl<A: Arena + ?Sized> Sim<'_, A> {
-    /// The current node and function are those of the newest frame.
+    /// The current node and function belong to the newest frame.
     #[inline(always)]
     pub(crate) fn stand(&mut self) {
         let top = self.s.now.top(self.arena);
@@ -79,12 +80,12 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         (self.s.function, self.s.instead) = (top.function, top.instead);
     }
 
-    /// The cell of a call that pays for its callees.
+    /// The cell of a call charged for callees.
     pub(crate) fn instead(&mut self, caller: &Frame, site: u32) -> u32 {
         if caller.instead != 0 { caller.instead } else { self.cell(caller.function, site) }
     }
 
-    /// A call stored its return address at `stack`.
+    /// A call stored the return address at `stack`.
     #[inline(always)]
     pub(crate) fn call(&mut self, stack: u64, site: u32) {
         if self.s.now.drop_to(self.arena, stack) {
@@ -98,7 +99,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// A return loaded its return address from `stack`.
+    /// A return loaded the return address from `stack`.
     #[inline(always)]
     pub(crate) fn r#return(&mut self, stack: u64) {
         if !self.s.now.drop_to(self.arena, stack) {
@@ -110,22 +111,22 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
     #[inline(never)]
     fn return_from_base(&mut self, stack: u64) {
         let Some(top) = self.s.now.depth.checked_sub(1) else { return };
-        // SAFETY: below the depth, and no other reference.
+        // SAFETY: below the depth, and no second reference.
         let frame = unsafe { self.s.now.frame(self.arena, top) };
         match frame.kind {
-            // To the kernel's trampoline, which ends the handler by a system call.
+            // To the kernel's trampoline, to end the handler by a system call.
             kind::SIGNAL if frame.stack == 0 => frame.stack = stack.max(1),
             kind::SIGNAL => {
                 self.s.now.depth = top;
                 self.s.now.drop_to(self.arena, stack);
             }
             kind::ROOT => *frame = UNKNOWN_FRAME,
-            // To an address that was pushed, not called from.
+            // To a pushed address, not a call's.
             _ => {}
         }
     }
 
-    /// The block at which a call (a thread, a handler) has arrived.
+    /// The block of arrival of a call (a thread, a handler).
     #[inline(always)]
     pub(crate) fn arrive(&mut self, block: u32) {
         let Some(record) = self.code.blocks.get(block as usize) else { return };
@@ -136,7 +137,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.enter(block, record.first);
     }
 
-    /// A stub costs its caller; its target is still open.
+    /// A stub is charged to the caller; the target is still open.
     #[cold]
     fn pass_through(&mut self, block: u32) {
         let Some(top) = self.s.now.depth.checked_sub(1).filter(|top| *top > 0) else { return };
@@ -147,7 +148,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         if above.instead == 0 {
             self.facts.children.set(above.node, site, block, [0, instead, 0]);
         }
-        // SAFETY: as above, and no other reference.
+        // SAFETY: as above, and no second reference.
         unsafe { self.s.now.frame(self.arena, top).instead = instead };
         self.s.now.pending = PENDING_BEHIND;
         self.stand();
@@ -176,12 +177,12 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
     }
 
-    /// The events that follow are of thread `id`.
+    /// The following events are of thread `id`.
     pub(crate) fn switch(&mut self, id: u64) {
         let (arena, s) = (self.arena, &mut *self.s);
         s.settle(arena);
         if s.threads.len() == 1 && s.now.id == 0 && s.now.pending == PENDING_ROOT && s.counts == [0; 3] {
-            // The first thread named takes the place that was made before its name was known.
+            // The first thread named takes the place made before the name was known.
             s.now.id = id;
         }
         let current = s.thread;
@@ -192,7 +193,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         let index = match known {
             Some(index) => Some(index as u32),
             None => {
-                // In Callgrind's model all threads share the caches.
+                // In Callgrind's model the threads share the caches.
                 let first = s.threads.values(arena).first().filter(|_| s.model.callgrind == 1);
                 let thread = match first {
                     Some(first) => Thread::with_caches(arena, id, &s.model, first.caches),
@@ -215,7 +216,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.stand();
     }
 
-    /// Thread `id` has ended; lines of its own caches are given up.
+    /// Thread `id` has ended; lines of the thread's own caches are given up.
     pub(crate) fn thread_end(&mut self, id: u64) {
         if id != self.s.now.id {
             return;
@@ -230,7 +231,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         self.stand();
     }
 
-    /// An event that is neither access nor block.
+    /// An event other than access or block.
     #[inline(never)]
     pub(crate) fn other(&mut self, kind: Kind, value: u64) {
         match kind {

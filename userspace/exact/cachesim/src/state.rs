@@ -9,7 +9,7 @@ use crate::objects::ObjectUse;
 use crate::table::{Keyed, Map};
 use crate::totals::UNKNOWN_CALLER;
 
-/// Marks a complete state of this version.
+/// Marks a complete state of the current version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cachsim\x06");
 /// Frames stored per thread; deeper calls stay in the context of the deepest.
 pub(crate) const DEPTH: usize = 1 << 16;
@@ -17,7 +17,7 @@ pub(crate) const DEPTH: usize = 1 << 16;
 pub(crate) const STRIDES: usize = 256;
 /// Stands for no block and for no signal.
 pub(crate) const NONE: u32 = u32::MAX;
-/// The node that takes what finds no room: the root of the unknown caller.
+/// The node for costs without room: the root of the unknown caller.
 pub(crate) const UNKNOWN_NODE: u32 = 1;
 
 /// A function.
@@ -26,7 +26,7 @@ pub(crate) const UNKNOWN_NODE: u32 = 1;
 pub(crate) struct FunctionRecord {
     pub(crate) entry: u64,
     pub(crate) instruction: u32,
-    /// 1 if its caller pays its costs.
+    /// 1 if the caller pays the function's costs.
     pub(crate) skipped: u32,
     pub(crate) inclusive: Costs,
 }
@@ -40,7 +40,7 @@ pub(crate) struct ArcRecord {
     pub(crate) caller: u32,
     pub(crate) site: u32,
     pub(crate) callee: u32,
-    /// The next arc from the same caller and site; 0 for none.
+    /// The next arc from the caller and site; 0 for none.
     pub(crate) next: u32,
     pub(crate) calls: u64,
     pub(crate) inclusive: Costs,
@@ -60,15 +60,15 @@ pub(crate) struct RootRecord {
 // SAFETY: integers without padding.
 unsafe impl Plain for RootRecord {}
 
-/// What a node is.
+/// Kind of a node.
 pub(crate) mod flag {
     /// Free for use.
     pub(crate) const FREE: u32 = 1;
-    /// A root; its `arc` is the index of the root's record.
+    /// A root; `arc` is the index of the root's record.
     pub(crate) const ROOT: u32 = 2;
-    /// The first of its function on the path from the root.
+    /// The first of the function on the path from the root.
     pub(crate) const FIRST_OF_FUNCTION: u32 = 4;
-    /// The first of its arc on the path from the root.
+    /// The first of the arc on the path from the root.
     pub(crate) const FIRST_OF_ARC: u32 = 8;
 }
 
@@ -76,15 +76,15 @@ pub(crate) mod flag {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Node {
-    /// 0 for a root; of a free node the next free one.
+    /// 0 for a root; for a free node, the next free node.
     pub(crate) parent: u32,
     pub(crate) function: u32,
     pub(crate) arc: u32,
-    /// Its resident loaded lines, at any level.
+    /// Resident lines loaded by the node, over the levels.
     pub(crate) lines: u32,
     pub(crate) children: u32,
     pub(crate) flags: u32,
-    /// Functions on the path, as bits of their numbers' hashes.
+    /// Functions on the path, as bits of the numbers' hashes.
     pub(crate) path: u64,
     pub(crate) costs: Costs,
 }
@@ -92,13 +92,13 @@ const _: () = assert!(size_of::<Node>() == 200);
 // SAFETY: integers without padding.
 unsafe impl Plain for Node {}
 
-/// What a frame is.
+/// Kind of a frame.
 pub(crate) mod kind {
     /// A call.
     pub(crate) const CALL: u32 = 0;
     /// The thread's begin.
     pub(crate) const ROOT: u32 = 1;
-    /// Begin of a signal handler; `stack` is the place of its return address.
+    /// Begin of a signal handler; `stack` is the place of the return address.
     pub(crate) const SIGNAL: u32 = 2;
 }
 
@@ -106,11 +106,11 @@ pub(crate) mod kind {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Frame {
-    /// Where the return address lies.
+    /// Place of the return address.
     pub(crate) stack: u64,
     pub(crate) node: u32,
     pub(crate) function: u32,
-    /// Not 0 in a skipped function: the cell of the call to which its costs go.
+    /// Not 0 in a skipped function: the cell of the call that is charged.
     pub(crate) instead: u32,
     pub(crate) kind: u32,
 }
@@ -133,11 +133,11 @@ unsafe impl Plain for Stride {}
 
 /// Caches of a thread alone.
 pub(crate) const PRIVATE: usize = 3;
-/// Its instruction cache.
+/// The thread's instruction cache.
 pub(crate) const I1: usize = 0;
-/// Its first data level.
+/// The thread's first data level.
 pub(crate) const D1: usize = 1;
-/// Its second level, if not the last.
+/// The thread's second level, if not the last.
 pub(crate) const L2: usize = 2;
 
 /// A thread.
@@ -148,16 +148,16 @@ pub(crate) struct Thread {
     pub(crate) frames: Span<Frame>,
     pub(crate) strides: Span<Stride>,
     pub(crate) depth: u32,
-    /// 1 when it has ended.
+    /// 1 after the thread's end.
     pub(crate) ended: u32,
     /// Not 0 when the newest frame's function is not known yet.
     pub(crate) pending: u32,
     /// The call instruction of the frame.
     pub(crate) pending_site: u32,
-    /// The block whose instructions are being fetched, plus 1, and its next run.
+    /// The block being fetched, plus 1, and the block's next run.
     pub(crate) block: u32,
     pub(crate) run: u32,
-    /// The number of its runs.
+    /// The number of the block's runs.
     pub(crate) run_end: u32,
     pub(crate) reserved: u32,
     pub(crate) caches: [Cache; PRIVATE],
@@ -175,17 +175,17 @@ pub(crate) struct Model {
     pub(crate) callgrind: u32,
     /// 0 none, 1 next line, 2 stride.
     pub(crate) prefetch: u32,
-    /// log2 of a line's bytes, of the bits of its mask of use, and of the bytes that a bit stands for.
+    /// log2 of a line's bytes, of the bits of a mask of use, and of the bytes represented by a bit.
     pub(crate) line_bits: u32,
     pub(crate) mask_bits: u32,
     pub(crate) unit_bits: u32,
     /// log2 of a byte's bits, for lines with fewer bytes than Callgrind's mask has bits.
     pub(crate) spread_bits: u32,
-    /// 1 where calls and returns are followed.
+    /// 1 if calls and returns are followed.
     pub(crate) inclusive: u32,
-    /// 1 where costs go to data objects too.
+    /// 1 if costs go to data objects too.
     pub(crate) objects: u32,
-    /// One whole reciprocal access.
+    /// Unit of a whole reciprocal access.
     pub(crate) unit: u64,
     /// Bytes, ways and line of the caches: instructions, then data.
     pub(crate) sizes: [[u64; 3]; 1 + MAX_LEVELS],
@@ -262,26 +262,25 @@ pub(crate) struct State {
     pub(crate) busy: u64,
     pub(crate) torn: u64,
     pub(crate) full: u64,
-    /// Lines touched so far: the time of the caches.
+    /// Lines touched up to now: the time of the caches.
     pub(crate) clock: u64,
     pub(crate) model: Model,
 
-    /// Instructions, reads and writes so far, and up to the last change of node.
+    /// Instructions, reads and writes up to now, and up to the last change of node.
     pub(crate) counts: [u64; 3],
     pub(crate) settled: [u64; 3],
     /// Lines loaded into the first level, and at the last pruning.
     pub(crate) loads: u64,
     pub(crate) pruned_at: u64,
 
-    /// Position of the current thread: copies of its newest frame.
+    /// Position of the current thread: copies of the newest frame.
     pub(crate) node: u32,
     pub(crate) function: u32,
     pub(crate) instead: u32,
-    /// Index of the current thread; `now` is brought back there when another takes over.
+    /// Index of the current thread; `now` is stored at the index before a switch of threads.
     pub(crate) thread: u32,
     pub(crate) now: Thread,
-    /// A read that may turn out to be half of a change; Callgrind's model only. Its size is 0 when
-    /// there is none.
+    /// A read, possibly half of a change; Callgrind's model only. Size 0 without a read.
     pub(crate) held: Event,
 
     pub(crate) threads: List<Thread>,
@@ -297,15 +296,15 @@ pub(crate) struct State {
     pub(crate) roots: List<RootRecord>,
     pub(crate) nodes: List<Node>,
     pub(crate) node_numbers: Map,
-    /// Costs by data object, the unknown one first; empty where objects are not distinguished.
+    /// Costs by data object, the unknown object first; empty if objects are not distinguished.
     pub(crate) objects: List<ObjectUse>,
-    /// Placements that hold.
+    /// Placements in force.
     pub(crate) placed: u64,
     /// The first free node; 0 for none.
     pub(crate) free: u32,
     /// Nodes in use, without [`UNKNOWN_NODE`].
     pub(crate) used: u32,
-    /// Number of nodes that starts pruning.
+    /// Number of nodes at which pruning starts.
     pub(crate) limit: u32,
     pub(crate) reserved: u32,
     /// As [`crate::TreeStatistics`].
@@ -315,7 +314,7 @@ pub(crate) struct State {
     pub(crate) nodes_made: u64,
     pub(crate) calls_folded: u64,
 }
-// SAFETY: integers; 4-byte ones in pairs, so without padding.
+// SAFETY: integers; 4-byte integers in pairs, hence without padding.
 unsafe impl Plain for State {}
 
 impl Thread {
@@ -357,11 +356,11 @@ impl Thread {
     /// A frame.
     ///
     /// # Safety
-    /// `depth` is below `self.depth`, the arena outlives the reference, and no other reference to
-    /// the frame is in use.
+    /// `depth` is below `self.depth`, the arena outlives the
+    /// reference, and no second reference to the frame is in use.
     #[inline(always)]
     pub(crate) unsafe fn frame<'a, A: Arena + ?Sized>(&self, arena: &A, depth: u32) -> &'a mut Frame {
-        // SAFETY: `self.depth` is at most the span's count, which was allocated or checked.
+        // SAFETY: `self.depth` is at most the span's count, allocated or checked before.
         unsafe {
             &mut *arena.base().as_ptr().add(self.frames.offset() as usize).cast::<Frame>().add(depth as usize)
         }
@@ -378,13 +377,13 @@ impl Thread {
         true
     }
 
-    /// Positions of its tables, always in this order.
+    /// Positions of the thread's tables, in a fixed order.
     fn ranges(&self) -> impl Iterator<Item = Range> + use<> {
         let caches = self.caches.into_iter().flat_map(|cache| cache.ranges());
         [self.frames.range(), self.strides.range()].into_iter().chain(caches)
     }
 
-    /// Checks a thread that comes out of another process' hands.
+    /// Checks a thread from another process.
     pub(crate) fn is_whole<A: Arena + ?Sized>(
         &self,
         arena: &A,
@@ -495,10 +494,10 @@ impl State {
         })
     }
 
-    /// Positions of the state and its tables; `offset` is the state's own.
+    /// Positions of the state and the tables; `offset` is the state's own.
     fn ranges<A: Arena + ?Sized>(&self, arena: &A, offset: Offset) -> Vec<Range> {
-        // The current thread has its tables twice, and in Callgrind's model all threads share
-        // caches. A table may stand in for itself only, which the number of its role shows.
+        // The current thread has tables twice, and in Callgrind's model the threads share
+        // caches. A table may only coincide with itself, as shown by the number of the role.
         let threads = self.threads.values(arena).iter().chain([&self.now]);
         let mut shared: Vec<(usize, Range)> =
             threads.flat_map(|thread| thread.ranges().enumerate().collect::<Vec<_>>()).collect();
@@ -523,7 +522,7 @@ impl State {
         ranges
     }
 
-    /// Checks a state at `offset` that comes out of another process' hands.
+    /// Checks a state at `offset` from another process.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A, offset: Offset) -> bool {
         let tables = self.cells.is_whole(arena)
             && self.blocks.is_whole(arena)
@@ -544,7 +543,7 @@ impl State {
                 && (node.arc as usize) < if node.flags & flag::ROOT == 0 { arcs } else { roots }
         };
         let model = Model::new(&self.model.config());
-        // What follows from the configuration is not believed.
+        // Values derived from the configuration are not trusted.
         self.model = model;
         let shapes = |thread: &Thread| {
             let wanted = [(I1, 0, model.fetch == 1), (D1, 1, true), (L2, 2, model.levels > 2)];

@@ -1,17 +1,17 @@
-//! Inclusive costs of what is charged long after it was caused: back-dating trees (Weidendorfer and
-//! Breitbart 2016, section 3).
+//! Inclusive costs of charges long after the cause: back-dating
+//! trees (Weidendorfer and Breitbart 2016, section 3).
 //!
-//! A node is a function called by a path of calls. It is needed as long as lines are resident that
-//! were loaded there, as it is on a call stack, or as it has children. Nodes that are not needed
-//! are pruned leaf by leaf: their costs go to the parent, to the call arc and to the function.
-//! Unlike in the paper that is not done at once but when there are many nodes, and every some ten
-//! thousand loads: a function called in a loop keeps its node.
+//! A node is a function called by a path of calls. A node is needed while lines loaded
+//! by the node are resident, while on a call stack, or while parent of children. Nodes
+//! not needed are pruned leaf by leaf: the costs go to the parent, to the call arc and
+//! to the function. Unlike in the paper, pruning is not immediate but waits for many
+//! nodes, or for tens of thousands of loads: a function called in a loop keeps the node.
 //!
-//! Immediate costs take the same way: reads, writes and instructions are added to a node when the
-//! thread leaves it, misses when they happen.
+//! Immediate costs take the tree's way: reads, writes and instructions
+//! are added to a node when the thread leaves the node, misses at once.
 //!
-//! Recursion: a cost counts once for each function and each arc on its path, so only the first node
-//! of a function (an arc) on a path hands its costs to it.
+//! Recursion: a cost counts once for each function and each arc on a path: only the
+//! first node of a function (an arc) on the path hands costs to the function (the arc).
 
 use locality_stream::{Arena, NO_INSTRUCTION};
 
@@ -24,9 +24,9 @@ use crate::state::{
 };
 use crate::totals::UNKNOWN_CALLER;
 
-/// Nodes that are never too many.
+/// Nodes always allowed.
 const FEW: u32 = 1024;
-/// Loads after which nodes are pruned, however few there are, and loads a node.
+/// Loads between prunings, however few the nodes, and loads per node.
 const LOADS: (u64, u64) = (1 << 16, 16);
 
 /// The bit of a function in [`Node::path`].
@@ -35,10 +35,10 @@ fn bit(function: u32) -> u64 {
 }
 
 impl State {
-    /// Adds what was counted since the last change of node to the node.
+    /// Adds the counts since the last change of node to the node.
     #[inline(always)]
     pub(crate) fn settle<A: Arena + ?Sized>(&mut self, arena: &A) {
-        // SAFETY: the current node is one of the list.
+        // SAFETY: the current node is in the list.
         let node = unsafe { self.nodes.at(arena, self.node) };
         for (column, (count, settled)) in
             [Column::Ir, Column::Dr, Column::Dw].into_iter().zip(self.counts.iter().zip(&mut self.settled))
@@ -48,7 +48,7 @@ impl State {
         }
     }
 
-    /// Hands the costs of a node to its function, its arc, and its parent or root.
+    /// Hands the costs of a node to the function, the arc, and the parent or root.
     pub(crate) fn hand_up<A: Arena + ?Sized>(&mut self, arena: &A, number: u32) {
         let Some(node) = self.nodes.get_mut(arena, number) else { return };
         let costs = std::mem::take(&mut node.costs);
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Prunes what is not needed.
+    /// Prunes nodes not needed.
     pub(crate) fn prune<A: Arena + ?Sized>(&mut self, arena: &A, facts: &mut Facts) {
         self.hold_stacks(arena, 1);
         for first in UNKNOWN_NODE + 1..self.nodes.len() as u32 {
@@ -91,7 +91,7 @@ impl State {
                 let (parent, is_root) = (node.parent, node.flags & flag::ROOT != 0);
                 self.hand_up(arena, number);
                 if let Some(node) = self.nodes.get_mut(arena, number) {
-                    // A free node is not found by its parent field, which links the next free one.
+                    // A free node is not found by the parent field, which links the next free node.
                     (node.flags, node.arc) = (flag::FREE, 0);
                     node.parent = self.free;
                 }
@@ -112,7 +112,7 @@ impl State {
             if let Some(node) = self.nodes.get_mut(arena, number).copied()
                 && node.flags & (flag::FREE | flag::ROOT) == 0
             {
-                // Has room: there were at least as many keys before.
+                // Has room for at least as many keys as before.
                 let _has_room = self.node_numbers.set(arena, node_key(node.parent, node.arc), number);
             }
         }
@@ -134,8 +134,8 @@ impl State {
         }
     }
 
-    /// Counts the nodes at the tops of all stacks, with parents that have children, as needed (or
-    /// not any more).
+    /// Counts the nodes at the tops of stacks as needed (or as
+    /// no longer needed); parents are needed through children.
     fn hold_stacks<A: Arena + ?Sized>(&mut self, arena: &A, by: i32) {
         let mut nodes = self.nodes;
         let mut hold = |thread: &Thread| {
@@ -163,7 +163,7 @@ fn node_key(parent: u32, arc: u32) -> u64 {
 }
 
 impl<A: Arena + ?Sized> Sim<'_, A> {
-    /// The function that begins at an instruction.
+    /// The function beginning at an instruction.
     fn function(&mut self, instruction: u32, address: Option<u64>) -> u32 {
         let record = self.code.instruction(instruction);
         let Some(entry) = address.or(record.map(facts::address)) else { return UNKNOWN_CALLER };
@@ -200,7 +200,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         Some(made)
     }
 
-    /// A node from the list of free ones, or a new one; `None` when the arena is full.
+    /// A node from the list of free nodes, or a new node; `None` if the arena is full.
     fn node(&mut self, node: Node) -> Option<u32> {
         let s = &mut *self.s;
         let number = if s.free != 0 {
@@ -233,7 +233,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             let (mut first_of_function, mut first_of_arc) = (true, true);
             if path & bit(function) != 0 {
                 let (mut above, mut steps) = (parent, 0);
-                // What a kill tore may go round in circles.
+                // After a kill, torn paths may be circular.
                 while above != 0
                     && first_of_arc
                     && steps < nodes.len()
@@ -287,8 +287,8 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         })
     }
 
-    /// As [`Sim::arrive`] for a call whose place led to this block before; false, without effect,
-    /// for other calls.
+    /// As [`Sim::arrive`] for a call with a place that led
+    /// to `block` before; otherwise false, without effect.
     #[inline(always)]
     pub(crate) fn enter_again(&mut self, block: u32) -> bool {
         let depth = self.s.now.depth;
@@ -308,7 +308,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             frame.instead = child.function;
             self.s.now.pending = PENDING_BEHIND;
         } else {
-            // SAFETY: remembered were numbers of the list, of which nothing is taken away.
+            // SAFETY: remembered numbers are in the list, which never shrinks.
             unsafe { self.s.arcs.at(self.arena, child.arc) }.calls += 1;
             (frame.node, frame.function, frame.instead) = (child.node, child.function, 0);
             self.s.now.pending = 0;
@@ -317,8 +317,9 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         true
     }
 
-    /// The newest frame's function is known: the one that begins at the instruction `first`, in
-    /// `block` if the source gives it, else at the target of the call within its bytes.
+    /// The newest frame's function is known: beginning at the instruction
+    /// `first`, in `block` if the source gives a block, otherwise at the
+    /// target of the call within the instruction's bytes.
     #[inline(always)]
     pub(crate) fn enter(&mut self, block: u32, first: u32) {
         let pending = std::mem::take(&mut self.s.now.pending);
@@ -336,7 +337,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
         }
         if let Some(child) = self.facts.children.get(above.node, site, block).filter(|child| child.node != 0)
         {
-            // SAFETY: remembered were numbers of the list, of which nothing is taken away.
+            // SAFETY: remembered numbers are in the list, which never shrinks.
             unsafe { self.s.arcs.at(self.arena, child.arc) }.calls += 1;
             (frame.node, frame.function, frame.instead) = (child.node, child.function, 0);
             return self.stand();
@@ -370,7 +371,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
                 None => self.s.calls_folded += 1,
             }
         }
-        // SAFETY: as above, and no other reference.
+        // SAFETY: as above, and no second reference.
         let newest = unsafe { self.s.now.frame(self.arena, depth - 1) };
         (newest.node, newest.function, newest.instead) = (frame.node, frame.function, frame.instead);
         self.stand();
@@ -386,7 +387,7 @@ impl<A: Arena + ?Sized> Sim<'_, A> {
             Some(node) => (node, function),
             None => (UNKNOWN_NODE, UNKNOWN_CALLER),
         };
-        // SAFETY: below the depth, and no other reference.
+        // SAFETY: below the depth, and no second reference.
         let frame = unsafe { self.s.now.frame(self.arena, top) };
         (frame.node, frame.function, frame.instead) = (node, function, 0);
         self.stand();

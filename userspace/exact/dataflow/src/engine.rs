@@ -1,9 +1,9 @@
 //! The engine: events in, times and distributions out.
 //!
-//! Instructions are executed in program order; each starts when what it reads is there, not before
-//! the machine's window and its mispredicted branches allow, and all machines ("lanes") go side by
+//! Instructions are executed in program order; each starts when the operands are ready, not before
+//! the machine's window and mispredicted branches allow, and the machines ("lanes") go side by
 //! side. A block's instructions without an access are executed when the next access or the next
-//! block shows that they were; one with accesses is *open* until another event follows.
+//! block shows the execution; an instruction with accesses is *open* until the next event.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -21,16 +21,16 @@ use crate::shadow::{Shadow, raise};
 use crate::state::{BranchCount, MAGIC, MARKS, NONE, STORES, State, is_predicted};
 use crate::summary::{self, LaneSummary, Summary};
 
-/// Times from which on all are reduced.
+/// Time limit for a reduction.
 const LATE: u32 = 3 << 30;
-/// Cycles that are left to lanes without a window then.
+/// Cycles left to lanes without a window by a reduction.
 const KEPT: u32 = 1 << 31;
-/// The reduction is a multiple of this.
+/// Unit of reductions.
 const ROUND: u32 = 1 << 26;
 /// Stretches over time of lanes without a window.
 const OVER_TIME: u64 = 512;
 
-/// A predictor and its lanes.
+/// A predictor and the lanes served.
 struct Predicting {
     state: predict::State,
     lanes: Vec<usize>,
@@ -51,20 +51,20 @@ pub(crate) struct Lanes<'a, const L: usize, A: Arena + ?Sized> {
     /// Lanes with a window, by number and size; padding has none and is not counted.
     windows: Vec<(usize, u32)>,
     unlimited: Vec<usize>,
-    /// Whether the instruction that was started last is executed as a step.
+    /// Whether the instruction started last is executed as a step.
     is_step: bool,
-    /// When the instruction executed last is done, where branches may be mispredicted.
+    /// When the instruction executed last is done, if branches may be mispredicted.
     last_done: [u32; L],
 }
 
-// SAFETY: the state belongs to this engine alone.
+// SAFETY: the state belongs to the engine alone.
 unsafe impl<const L: usize, A: Arena + Sync + ?Sized> Send for Lanes<'_, L, A> {}
 
 impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     pub fn create(arena: &'a A, setup: &Setup, marks: Marks) -> Result<Self, ArenaFull> {
         let span: Span<State<L>> = Span::allocate(arena, 1).ok_or(ArenaFull)?;
         let state = span.get(arena).ok_or(ArenaFull)?;
-        // SAFETY: fresh, zeroed room, which is a valid value without other references.
+        // SAFETY: fresh, zeroed room, a valid value without further references.
         let values = unsafe { &mut *state.as_ptr() };
         values.begin(arena, setup, marks.begins != 0).ok_or(ArenaFull)?;
         compiler_fence(Ordering::SeqCst);
@@ -75,7 +75,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     pub fn open(arena: &'a A, offset: Offset, marks: Marks) -> Result<Self, OpenError> {
         let span = Span::<State<L>>::from_parts(offset, 1);
         let state = span.get(arena).ok_or(OpenError::NoState)?;
-        // SAFETY: within the arena; whoever wrote it is gone.
+        // SAFETY: within the arena; the writer is gone.
         let values = unsafe { &mut *state.as_ptr() };
         if values.magic != MAGIC {
             return Err(OpenError::NoState);
@@ -116,7 +116,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
 
     #[inline(always)]
     fn values(&mut self) -> &'a mut State<L> {
-        // SAFETY: the state belongs to this engine alone, which is borrowed for writing.
+        // SAFETY: the state belongs to the engine alone, borrowed for writing.
         unsafe { &mut *self.state.as_ptr() }
     }
 
@@ -154,7 +154,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         }
         if s.restricted != 0 {
             if block.begins && s.regions.enter(self.arena) {
-                // Everything before is there.
+                // Everything before is done.
                 let now = s.retired;
                 raise(&mut s.least, &now);
             }
@@ -204,7 +204,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(block)
     }
 
-    /// Where the branch at the current block's end went.
+    /// Target taken by the branch at the current block's end.
     #[inline(always)]
     fn resolve(&mut self, next: u64) -> Option<()> {
         let (s, block) = (self.values(), self.current);
@@ -232,7 +232,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// Executes what is left of the current block.
+    /// Executes the rest of the current block.
     #[inline(always)]
     fn end_block(&mut self) -> Option<()> {
         let s = self.values();
@@ -245,7 +245,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// The current block was left after so many instructions.
+    /// The current block was left after `executed` instructions.
     #[cold]
     fn cut(&mut self, executed: u64) -> Option<()> {
         let s = self.values();
@@ -258,7 +258,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// Executes instructions up to a place in the block, none of which accesses memory.
+    /// Executes instructions up to a place in the block, without accesses to memory.
     #[inline(always)]
     fn run(&mut self, end: u32) -> Option<()> {
         let s = self.values();
@@ -267,7 +267,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
             let op = *self.compiled.ops.get(ops + s.position as usize)?;
             s.position += 1;
             if op.flags & STRING != 0 && op.flags & MEMORY != 0 {
-                // The test that ends repeating is no execution.
+                // The test ending the repetition is no execution.
                 let address = self.address_of(s.position - 1);
                 if s.string == [address, s.instructions] {
                     continue;
@@ -279,10 +279,10 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// Stands for the address of an instruction of the current block: that of a block which begins
-    /// with it.
+    /// Stands for the address of an instruction of the current
+    /// block: the address of a block beginning with the instruction.
     fn address_of(&self, position: u32) -> u64 {
-        // A repeated instruction is the last of its block; a block of its own has the same end.
+        // A repeated instruction is the last of the block; a separate block has an equal end.
         if position + 1 == self.current.count {
             self.current.end
         } else {
@@ -315,7 +315,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// The region's caller takes its results.
+    /// The region's caller takes the region's results.
     #[cold]
     fn end_region(&mut self) {
         let s = self.values();
@@ -355,7 +355,8 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
             s.stores_seen += 1;
             s.stored += 1;
             if s.store_count as usize == STORES {
-                // Of an execution with many stored pieces: earlier pieces are done with its start.
+                // Of an execution with many stored pieces: earlier
+                // pieces are done with the execution's start.
                 let start = s.open_start;
                 for [address, size] in s.stores {
                     self.shadow.store(&mut s.pages, address, size as u16, &start)?;
@@ -372,8 +373,8 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(())
     }
 
-    /// Whether an access of a string instruction belongs to an iteration of its own: it has one of
-    /// the kind already, or a load follows its store. Comparisons load twice.
+    /// Whether an access of a string instruction belongs to a new iteration: the current iteration
+    /// has an access of the kind already, or a load follows a store. Comparisons load twice.
     fn is_next_iteration(&mut self, is_store: bool, place: u32) -> bool {
         let s = self.values();
         let op = (self.current.ops + place) as usize;
@@ -483,7 +484,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         }
     }
 
-    /// Writes an instruction's results, and counts it. Returns its completion.
+    /// Writes an instruction's results, and counts the instruction. Returns the completion.
     #[inline(always)]
     fn finish(&mut self, op: &Op, start: [u32; L]) -> Option<[u32; L]> {
         let s = self.values();
@@ -615,8 +616,8 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         s.next_mark = (s.instructions / s.stretch + 1) * s.stretch;
     }
 
-    /// Reduces all times before they exceed their numbers. Exact for windows; without a window,
-    /// values older than [`KEPT`] cycles become that old.
+    /// Reduces times before overflow. Exact for windows; without a
+    /// window, values older than [`KEPT`] cycles become [`KEPT`] old.
     #[cold]
     fn rebase(&mut self) {
         let s = self.values();
@@ -654,7 +655,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
             return Err(ArenaFull);
         }
         if s.block != NONE && self.current.count == 0 {
-            // The state was taken up: the block under way is known by its index.
+            // The state was taken up: the block under way is known by index.
             self.current = self.compile(s.block, code).unwrap_or(Block::UNKNOWN);
             s.block = if self.current.count == 0 { NONE } else { s.block };
         }
@@ -683,7 +684,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     }
 }
 
-/// An engine, whatever its number of lanes.
+/// An engine of every number of lanes.
 pub(crate) trait AnyLanes {
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull>;
     fn state(&self) -> Offset;
@@ -698,7 +699,7 @@ impl<const L: usize, A: Arena + ?Sized> AnyLanes for Lanes<'_, L, A> {
             && std::is_x86_feature_detected!("bmi1")
             && std::is_x86_feature_detected!("bmi2")
         {
-            // SAFETY: the processor has these instructions.
+            // SAFETY: the processor has the instructions.
             return unsafe { self.observe_v3(events, code) };
         }
         self.observe_all(events, code)
@@ -709,7 +710,7 @@ impl<const L: usize, A: Arena + ?Sized> AnyLanes for Lanes<'_, L, A> {
     }
 
     fn consumed(&self) -> u64 {
-        // SAFETY: the state belongs to this engine alone.
+        // SAFETY: the state belongs to the engine alone.
         unsafe { self.state.as_ref() }.consumed
     }
 
@@ -731,7 +732,7 @@ impl<const L: usize, A: Arena + ?Sized> AnyLanes for Lanes<'_, L, A> {
                     counts.into_iter().enumerate().map(stretch).collect()
                 }
                 Some(_) => {
-                    // SAFETY: nobody writes the marks meanwhile.
+                    // SAFETY: no writer of the marks meanwhile.
                     let marks = unsafe { s.marks.slice(self.arena) }.unwrap_or_default();
                     let marks = marks.iter().take(s.marked as usize).map(|mark| mark[at]);
                     let mut before = 0;

@@ -1,31 +1,31 @@
 //! How many instructions start in each cycle: exact distributions.
 //!
-//! With a window, cycles before its floor are final, so that a ring of counters is enough. Without
-//! one any cycle may still get instructions: all of them are counted, 4 bytes each; beyond
-//! [`LEVELS`] neighbours are summed, and the resolution is part of the result. Classes have a
-//! coarser table.
+//! With a window, cycles before the window's floor are final: a ring of counters
+//! is enough. Without a window, every cycle may still get instructions: each
+//! cycle is counted, in 4 bytes; beyond [`LEVELS`] neighbours are summed, and
+//! the resolution is part of the result. Classes have a coarser table.
 
 use locality_stream::{Arena, Plain, Range, Span};
 
 /// Bins of parallelism: 0, 1, 2 to 3, 4 to 7 …
 pub const BINS: usize = 33;
-/// Cycles, or sums of neighbours, that are counted without a window.
+/// Cycles, or sums of neighbours, counted without a window.
 const LEVELS: usize = 1 << 24;
-/// The same by class.
+/// As `LEVELS`, by class.
 const CLASS_LEVELS: usize = 1 << 18;
 
-/// Counts of one cycle by class.
+/// Counts of a cycle by class.
 type ByClass = [u32; 16];
 
 /// A distribution of parallelism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Histogram {
-    /// Cycles with so many instructions.
+    /// Cycles by number of instructions.
     pub cycles: [u64; BINS],
-    /// Instructions with a start in these.
+    /// Instructions with a start in the cycles.
     pub instructions: [u64; BINS],
-    /// The same by class.
+    /// Instructions by class.
     pub classes: [[u64; 16]; BINS],
 }
 // SAFETY: integers without padding.
@@ -38,7 +38,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds another one.
+    /// Adds another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         let add = |ours: &mut [u64], theirs: &[u64]| {
             ours.iter_mut().zip(theirs).for_each(|(a, b)| *a = a.saturating_add(*b));
@@ -63,7 +63,7 @@ pub(crate) struct Levels {
     /// With a window: cycles from `next` on.
     ring: Span<ByClass>,
     next: u64,
-    /// Without one.
+    /// Without a window.
     table: Span<u32>,
     classes: Span<ByClass>,
     shift: u32,
@@ -99,7 +99,7 @@ impl Levels {
         [self.ring.range(), self.table.range(), self.classes.range()]
     }
 
-    /// Whether the tables belong to such a window.
+    /// Whether the tables belong to the window.
     pub fn is_whole<A: Arena + ?Sized>(&self, arena: &A, window: Option<u32>) -> bool {
         let fits = self.ring.get(arena).is_some()
             && self.table.get(arena).is_some()
@@ -111,7 +111,8 @@ impl Levels {
         fits && sizes && self.shift < 44 && self.class_shift < 50
     }
 
-    /// Counts an instruction that starts in a cycle; `floor`: none will start before. With a window.
+    /// Counts an instruction with a start in a cycle;
+    /// `floor`: earliest start to come. With a window.
     #[inline(always)]
     pub fn count<A: Arena + ?Sized>(
         &mut self,
@@ -145,7 +146,7 @@ impl Levels {
             let (from, to) = (old.get(arena)?.as_ptr(), larger.get(arena)?.as_ptr());
             for cycle in self.next..self.next + old.count() as u64 {
                 let at = |span: &Span<ByClass>| (cycle & (span.count() as u64 - 1)) as usize;
-                // SAFETY: both below the counts of their rings.
+                // SAFETY: both below the counts of the rings.
                 unsafe { *to.add(at(&larger)) = *from.add(at(&old)) };
             }
             self.ring = larger;
@@ -190,7 +191,7 @@ impl Levels {
         if start >> self.class_shift >= CLASS_LEVELS as u64 {
             self.halve_classes(arena, start)?;
         }
-        // SAFETY: below the counts of both tables, which were checked when they were made or opened.
+        // SAFETY: below the counts of both tables, checked at creation or opening.
         unsafe {
             let base = arena.base().as_ptr();
             let cycle =
@@ -242,7 +243,8 @@ impl Levels {
         Some(())
     }
 
-    /// The distribution of a run of `cycles` cycles, and cycles of a counter, in all and by class.
+    /// The distribution of a run of `cycles` cycles,
+    /// and cycles of a counter, in total and by class.
     pub fn finish<A: Arena + ?Sized>(
         &mut self,
         arena: &A,
@@ -251,7 +253,7 @@ impl Levels {
     ) -> (Histogram, u64, u64) {
         if window.is_some() {
             self.settle(arena, cycles);
-            // Copies without a latency may start after everything else is done.
+            // Copies without a latency may start after the last completion.
             let mask = (self.ring.count() as u64).wrapping_sub(1);
             let last = self.ring.get(arena).filter(|_| self.next == cycles);
             // SAFETY: below the count of the ring.
@@ -262,7 +264,7 @@ impl Levels {
         }
         let mut found = Histogram::default();
         let (step, class_step) = (1u64 << self.shift, 1u64 << self.class_shift);
-        // SAFETY: nobody writes the tables meanwhile.
+        // SAFETY: no writer of the tables meanwhile.
         let (table, classes) = unsafe { (self.table.slice(arena), self.classes.slice(arena)) };
         let (Some(table), Some(classes)) = (table, classes) else { return (found, 1, 1) };
         let beyond = |step: u64, is_used: bool| cycles + u64::from(cycles.is_multiple_of(step) && is_used);
@@ -286,13 +288,13 @@ impl Levels {
         (found, step, class_step)
     }
 
-    /// Instructions in each of at most `most` equal stretches of the cycles, and their length.
-    /// Without a window.
+    /// Instructions in each of at most `most` equal stretches of
+    /// the cycles, and the stretches' length. Without a window.
     pub fn over_time<A: Arena + ?Sized>(&self, arena: &A, cycles: u64, most: u64) -> (u64, Vec<u64>) {
         let step = 1u64 << self.shift;
         let counters = cycles.div_ceil(step);
         let together = counters.div_ceil(most).max(1);
-        // SAFETY: nobody writes the table meanwhile.
+        // SAFETY: no writer of the table meanwhile.
         let table = unsafe { self.table.slice(arena) }.unwrap_or_default();
         let counted = table.get(..(counters as usize).min(table.len())).unwrap_or_default();
         let sum = |counts: &[u32]| counts.iter().map(|count| u64::from(*count)).sum();

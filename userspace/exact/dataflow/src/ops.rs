@@ -1,9 +1,8 @@
-//! Blocks as lists of places: what is derived once from the code, so that an execution only looks
-//! up times.
+//! Blocks as lists of places: derived once from the code, so that an execution only looks up times.
 //!
-//! Times of a thread lie in one array ([`PLACES`]): those of the locations of `stream::Locations`,
+//! Times of a thread lie in one array ([`PLACES`]): times of the locations of `stream::Locations`,
 //! then the *early* times of general registers and flags, which induction variables have beside
-//! their ordinary ones. Flags overwritten within the block before a read are left out.
+//! ordinary times. Flags overwritten within the block before a read are left out.
 
 use locality_stream::{
     By, Class, Dependences, Flow, Instruction, InstructionRecord, LatencyClass, Locations, Top,
@@ -15,16 +14,16 @@ use crate::setup::{LOAD, Latency, Setup};
 pub(crate) const PLACES: usize = 128;
 /// First place of the early times.
 pub(crate) const EARLY: usize = Locations::PLACES;
-/// Locations that have an early time: general registers, the carry, the other flags.
+/// Locations with an early time: general registers, the carry, the remaining flags.
 const WITH_EARLY: usize = 18;
 const CARRY: usize = 16;
 const FLAGS: usize = 17;
 
-/// Set where the instruction may access memory.
+/// Set if the instruction may access memory.
 pub(crate) const MEMORY: u8 = 1;
 /// Set for a string instruction, with an execution for each iteration.
 pub(crate) const STRING: u8 = 2;
-/// Set where [`Op::special`] tells more.
+/// Set if [`Op::special`] has more.
 pub(crate) const SPECIAL: u8 = 4;
 /// Set for an instruction without readers.
 pub(crate) const IGNORED: u8 = 8;
@@ -52,29 +51,29 @@ pub const CLASSES: [&str; 16] = [
 /// An instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
-    /// Start of its places: of addresses, of data, written, merged.
+    /// Start of the instruction's places: of addresses, of data, written, merged.
     pub places: u32,
     pub special: u32,
     pub addresses: u8,
     pub data: u8,
     pub writes: u8,
     pub merges: u8,
-    /// Cycles from its start to its result.
+    /// Cycles from start to result.
     pub latency: u8,
-    /// Cycles of its load, before which other operands are not needed.
+    /// Cycles of the load, before which the remaining operands are not needed.
     pub load: u8,
     pub class: u8,
     pub flags: u8,
 }
 
-/// What few instructions have.
+/// Properties of few instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Special {
-    /// An induction step; `last`: number of the block in which it was executed last, 0 for never.
+    /// An induction step; `last`: number of the block of the last execution, 0 for never.
     Step { register: u8, by: Option<u8>, carry: bool, flags: bool, last: u32 },
-    /// Registers counted from the top of the x87 stack, which moves.
+    /// Registers counted from the top of the x87 stack, a moving top.
     X87 { data: Locations, whole: Locations, merged: Locations, top: Top, is_exchange: bool },
-    /// Two registers that change places without taking time.
+    /// Two registers changing places without taking time.
     Exchange([u8; 2]),
 }
 
@@ -86,18 +85,18 @@ pub(crate) struct Block {
     pub count: u32,
     /// Index of the first instruction.
     pub first: u32,
-    /// Position of its branch's count; `u32::MAX` for other ends.
+    /// Position of the branch's count; `u32::MAX` for an end without a branch.
     pub branch: u32,
     pub address: u64,
     pub end: u64,
-    /// Target of the branch at its end; 0: not known.
+    /// Target of the branch at the block's end; 0: not known.
     pub target: u64,
     pub flow: Flow,
     /// General registers written.
     pub written: u16,
-    /// General registers that form addresses or are compared.
+    /// General registers used in addresses or comparisons.
     pub addressed: u16,
-    /// Whether its first instruction begins a region.
+    /// Whether the first instruction begins a region.
     pub begins: bool,
 }
 
@@ -117,7 +116,7 @@ impl Block {
     };
 }
 
-/// All blocks met.
+/// The blocks met.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {
     pub ops: Vec<Op>,
@@ -128,7 +127,7 @@ pub(crate) struct Compiled {
 /// Marks in recorded addresses.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Marks {
-    /// All bits outside of an address.
+    /// Bits outside of an address.
     pub all: u64,
     /// Instructions without readers.
     pub ignored: u64,
@@ -161,7 +160,7 @@ impl Compiled {
                 block.addressed |= general(dependences.data);
             }
         }
-        // From the end, since what is written in vain is known from the end.
+        // From the end, because writes in vain are known from the end.
         let mut lists: Vec<(Op, Lists)> = Vec::new();
         let mut needed = [true; 2];
         for ((dependences, facts), record) in found.iter().zip(&facts).zip(marked).rev() {
@@ -209,7 +208,7 @@ impl Compiled {
         }
         if view.stack && (found.stack != 0 || found.leaves) {
             let pointer = Locations::STACK_POINTER;
-            // A step has it among its data; for other instructions the address decides.
+            // A step has the register among the data; for further instructions the address decides.
             if found.step.is_none() {
                 data = data.without(pointer);
             }
@@ -218,7 +217,7 @@ impl Compiled {
             }
             (whole, merged) = (whole.without(pointer), merged.without(pointer));
         }
-        // What is written in vain.
+        // Writes in vain.
         let is_free = view.copies && found.is_copy;
         let mut writes_flag = [false; 2];
         for (at, location) in [Locations::CARRY, Locations::FLAGS].into_iter().enumerate() {
@@ -230,14 +229,14 @@ impl Compiled {
             } else if let Some(writes) = writes_flag.get_mut(at) {
                 *writes = is_whole || is_merged;
             }
-            // Merged flags depend on the old ones only if read themselves.
+            // Merged flags depend on the old flags only if read themselves.
             *is_needed = (*is_needed && !is_whole) || data.has(location);
         }
         let touches = found.memory.iter().any(|operand| operand.is_loaded || operand.is_stored);
         let loads = found.memory.iter().any(|operand| operand.is_loaded);
         let is_string = facts.class == Class::String;
         let mut flags = 0;
-        // What does not decode may access anything.
+        // Undecodable bytes may access all memory.
         flags |= if touches || facts.length == 0 { MEMORY } else { 0 };
         flags |= if is_string { STRING } else { 0 };
         flags |= if ignored { IGNORED } else { 0 };
@@ -267,7 +266,7 @@ impl Compiled {
                 By::Constant(_) => None,
                 By::Register(by) => Some(by),
             };
-            // A block that writes the added register makes no steps.
+            // A block writing the added register makes no steps.
             if by.is_none_or(|by| block.written & 1 << by == 0) {
                 let [carry, others] = writes_flag;
                 special = Some(Special::Step { register: step.register, by, carry, flags: others, last: 0 });
@@ -316,7 +315,7 @@ fn general(set: Locations) -> u16 {
 pub(crate) const CARRY_PLACES: [usize; 2] = [CARRY, EARLY + CARRY];
 pub(crate) const FLAGS_PLACES: [usize; 2] = [FLAGS, EARLY + FLAGS];
 
-/// Where a conditional branch leads to.
+/// Target of a conditional branch.
 fn target(record: &InstructionRecord) -> u64 {
     let code = record.code();
     let end = record.address.wrapping_add(code.len() as u64);
@@ -333,7 +332,7 @@ fn target(record: &InstructionRecord) -> u64 {
     end.wrapping_add_signed(by)
 }
 
-/// Its number among [`CLASSES`].
+/// The instruction's number among [`CLASSES`].
 fn class(facts: &Instruction, found: &Dependences) -> u8 {
     match facts.class {
         Class::Move if facts.stores => 2,

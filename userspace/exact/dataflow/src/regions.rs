@@ -1,16 +1,16 @@
-//! Inclusive regions: from each outermost call of a function to its return.
+//! Inclusive regions: from each outermost call of a function to the return.
 //!
-//! Calls and returns tell the stack pointer by where their return addresses lie. A region ends with
-//! the return from where the function's own call stored its return address, or when the stack is
-//! above that place (`longjmp`, an exception). Jumps into the function begin a region as calls do:
-//! their return address is that of the call before them.
+//! Calls and returns show the stack pointer by the place of the return address. A region
+//! ends with the return from the place of the function's own call's return address, or
+//! when the stack is above the place (`longjmp`, an exception). Jumps into the function
+//! begin a region as calls do, with the return address of the preceding call.
 
 use locality_stream::{Arena, Plain, Range, Span};
 
-/// Calls stored; deeper ones are not distinguished.
+/// Calls stored; deeper calls are not distinguished.
 const DEPTH: usize = 1 << 16;
 
-/// Where a thread stands; lies in an arena.
+/// Position of a thread; lies in an arena.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Regions {
@@ -18,7 +18,7 @@ pub struct Regions {
     depth: u64,
     /// Not 0 within a region.
     inside: u64,
-    /// Place of its return address.
+    /// Place of the return address.
     slot: u64,
     /// Regions begun.
     pub(crate) calls: u64,
@@ -32,12 +32,12 @@ impl Regions {
         Some(Regions { frames: Span::allocate(arena, DEPTH)?, depth: 0, inside: 0, slot: 0, calls: 0 })
     }
 
-    /// Room of its table.
+    /// Room of the table.
     pub fn range(&self) -> Range {
         self.frames.range()
     }
 
-    /// Whether it is sound.
+    /// Whether the table is sound.
     pub fn is_whole<A: Arena + ?Sized>(&self, arena: &A) -> bool {
         self.frames.get(arena).is_some() && self.frames.count() == DEPTH && self.depth as usize <= DEPTH
     }
@@ -60,7 +60,7 @@ impl Regions {
         }
     }
 
-    /// A call stores its return address. True when a region has ended unseen before.
+    /// A call stores the return address. True when a region has ended unseen before.
     pub fn call<A: Arena + ?Sized>(&mut self, arena: &A, address: u64) -> bool {
         let ended = self.inside != 0 && address > self.slot;
         if ended {
@@ -77,7 +77,7 @@ impl Regions {
         ended
     }
 
-    /// A return loads its return address. True when a region ends with it.
+    /// A return loads the return address. True if a region ends with the return.
     pub fn leave<A: Arena + ?Sized>(&mut self, arena: &A, address: u64) -> bool {
         self.drop_below(arena, address);
         let ends = self.inside != 0 && address >= self.slot;

@@ -8,11 +8,11 @@ use crate::regions::Regions;
 use crate::setup::{LANES, Lane, Latency, Predict, Setup, View};
 use crate::shadow::Pages;
 
-/// Marks a complete state of this version.
+/// Marks a complete state of the current version.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dataflo\x01");
-/// Stores of one execution, stored apart until it is done.
+/// Stores of one execution, stored apart until completion.
 pub(crate) const STORES: usize = 16;
-/// Stretches of the run of which the time is noted, at most.
+/// Most stretches of the run with noted time.
 pub(crate) const MARKS: usize = 1024;
 /// Instructions of a stretch at first.
 const STRETCH: u64 = 1024;
@@ -74,7 +74,7 @@ impl Plan {
         plan
     }
 
-    /// The setup; `None` of numbers that are none.
+    /// The setup; `None` for invalid numbers.
     pub fn setup(&self) -> Option<Setup> {
         let lanes = usize::try_from(self.lanes).ok().filter(|lanes| (1..=LANES).contains(lanes))?;
         let predict = |number| match number {
@@ -113,25 +113,25 @@ pub(crate) struct State<const L: usize> {
     pub consumed: u64,
     /// Events under way; 0 between calls.
     pub busy: u64,
-    /// Events that a kill left in the middle.
+    /// Events interrupted by a kill.
     pub torn: u64,
     /// 1 when the arena ran full.
     pub full: u64,
-    /// Not 0 where only regions count.
+    /// Not 0 if only regions count.
     pub restricted: u64,
-    /// Instructions executed: the number of the next one.
+    /// Instructions executed: the number of the next instruction.
     pub instructions: u64,
     /// Accesses.
     pub loads: u64,
     pub stored: u64,
     pub times: [[u32; L]; PLACES],
-    /// Completion of all instructions so far.
+    /// Completion of the instructions up to now.
     pub retired: [u32; L],
-    /// When the next one may start at all: after mispredicted branches, within the region.
+    /// Earliest start of the next instruction: after mispredicted branches, within the region.
     pub least: [u32; L],
-    /// Total reduction of all times.
+    /// Total reduction of times.
     pub rebased: [u64; L],
-    /// Branches that were not foreseen.
+    /// Mispredicted branches.
     pub mispredicted: [u64; L],
     /// [`State::retired`] after the latest instructions.
     pub ring: Span<[u32; L]>,
@@ -144,16 +144,16 @@ pub(crate) struct State<const L: usize> {
     pub pages: Pages,
     pub branches: List<BranchCount>,
     pub regions: Regions,
-    /// General registers: the last block that wrote each, and the last that addressed by it.
+    /// General registers: the last block writing each, and the last block addressing by each.
     pub written: [u32; 16],
     pub addressed: [u32; 16],
     /// Number of the block under way.
     pub sequence: u32,
     /// The block, an index; [`NONE`].
     pub block: u32,
-    /// Its instructions executed or under way.
+    /// The block's instructions executed or under way.
     pub position: u32,
-    /// The instruction under way, by its place in the block; [`NONE`].
+    /// The instruction under way, by place in the block; [`NONE`].
     pub open: u32,
     pub open_start: [u32; L],
     pub stores: [[u64; 2]; STORES],
@@ -161,10 +161,11 @@ pub(crate) struct State<const L: usize> {
     pub loads_seen: u32,
     pub stores_seen: u32,
     pub top: u32,
-    /// The string instruction executed last: its address, and the number of the next instruction.
+    /// The string instruction executed last: address, and the number of the next instruction.
     pub string: [u64; 2],
 }
-// SAFETY: integers without padding for an even L: all parts are multiples of 8 bytes or come in pairs.
+// SAFETY: integers without padding for an even L: the
+// parts are multiples of 8 bytes or come in pairs.
 unsafe impl<const L: usize> Plain for State<L> {}
 
 impl<const L: usize> State<L> {
@@ -187,7 +188,7 @@ impl<const L: usize> State<L> {
         Some(())
     }
 
-    /// Checks a state that comes out of another process' hands, and mends what a kill left.
+    /// Checks a state from another process, and repairs damage by a kill.
     pub fn repair<A: Arena + ?Sized>(&mut self, arena: &A, own: Range) -> Option<Setup> {
         let setup = self.plan.setup().filter(|setup| setup.lanes.len() <= L && self.width == L as u64)?;
         let largest = setup.lanes.iter().filter_map(|lane| lane.window).max().unwrap_or(1);

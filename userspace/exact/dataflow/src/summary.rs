@@ -1,4 +1,4 @@
-//! Result of a run: plain values that merge.
+//! Result of a run: mergeable plain values.
 
 use std::collections::BTreeMap;
 
@@ -6,52 +6,51 @@ use crate::levels::Histogram;
 use crate::setup::{Lane, Setup};
 use crate::state::BranchCount;
 
-/// One machine's results.
+/// A machine's results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneSummary {
-    /// Its window and predictor.
+    /// Window and predictor.
     pub lane: Lane,
     /// From the first start to the last result.
     pub cycles: u64,
     /// Cycles and instructions by parallelism.
     pub histogram: Histogram,
-    /// Neighbouring cycles counted as one; 1 is exact.
+    /// Neighbouring cycles counted together; 1 is exact.
     pub resolution: u64,
-    /// The same of counts by class.
+    /// As `resolution`, for counts by class.
     pub class_resolution: u64,
-    /// Stretches: start of each (with a window: instruction; without: cycle), its instructions, its
-    /// cycles.
+    /// Stretches: start of each (with a window: instruction; without: cycle), instructions, cycles.
     pub over_time: Vec<(u64, u64, u64)>,
-    /// Branches that were not foreseen.
+    /// Mispredicted branches.
     pub mispredicted: u64,
 }
 
-/// Results of one thread, or of several summed.
+/// Results of a thread, or of several summed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// What was asked for.
+    /// The requested setup.
     pub setup: Setup,
     /// Instructions executed.
     pub instructions: u64,
-    /// Loads by them.
+    /// Loads by the instructions.
     pub loads: u64,
-    /// Stores by them.
+    /// Stores by the instructions.
     pub stores: u64,
-    /// Regions begun; 0 where everything counts.
+    /// Regions begun; 0 if everything counts.
     pub calls: u64,
     /// By machine, in the order of the setup.
     pub lanes: Vec<LaneSummary>,
     /// Branches by instruction.
     pub branches: Vec<BranchCount>,
-    /// Events that a kill left in the middle.
+    /// Events interrupted by a kill.
     pub torn: u64,
     /// Whether room ran out before the end.
     pub full: bool,
 }
 
 impl Summary {
-    /// Adds another thread's results: instructions and cycles are summed, as if the one came after
-    /// the other. Over time, the thread with more instructions counts.
+    /// Adds another thread's results: instructions and cycles are summed, as of
+    /// threads run in turn. Over time, the thread with more instructions counts.
     pub fn merge(&mut self, other: &Summary) {
         let is_larger = other.instructions > self.instructions;
         self.instructions += other.instructions;
@@ -75,7 +74,7 @@ impl Summary {
     }
 }
 
-/// Counts of each branch that was executed, once.
+/// Counts of each executed branch, once.
 pub(crate) fn by_instruction(counts: &[BranchCount]) -> Vec<BranchCount> {
     let mut all: BTreeMap<u64, BranchCount> = BTreeMap::new();
     for count in counts.iter().filter(|count| count.executed > 0) {

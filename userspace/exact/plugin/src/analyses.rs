@@ -1,6 +1,6 @@
-//! What becomes of events: the analyses of each thread, or those of the whole process.
+//! Analyses of events, for each thread or for the whole process.
 //!
-//! Analyses keep their state in the region; here is only the way to it, by lane.
+//! Analyses keep state in the region; here is only the access to the state, by lane.
 
 use std::{
     ffi::c_uint,
@@ -24,27 +24,27 @@ use crate::{
     settings::{Mode, Settings},
 };
 
-/// Requested analyses of one stream.
+/// Requested analyses of a stream.
 struct Exact {
     reuse: Option<Engine<'static, Region>>,
     cache: Option<CacheSim<'static, Region>>,
     parallelism: Vec<Dataflow<'static, Region>>,
 }
 
-/// The marks of an engine of parallelism: the first is of the whole thread, the others of functions.
+/// The marks of an engine of parallelism: the first is of the whole thread, the rest of functions.
 pub fn marks(number: usize) -> Marks {
     Marks { all: MARKS, ignored: 0, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
 }
 
-/// The analyses of each lane's thread, lent to its worker.
+/// The analyses of each lane's thread, lent to the worker.
 static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
-/// The analyses of a run in one global order. Locked, since threads that lost patience may come at
-/// the same time.
+/// The analyses of a run in one global order. Locked,
+/// since threads without a turn may come simultaneously.
 static WHOLE: Mutex<Option<Exact>> = Mutex::new(None);
 
 const FULL: &str = "the memory for analyses is used up";
 
-/// What engines are asked for.
+/// Configuration of the engines.
 fn config(settings: &Settings) -> Config {
     let granularities: Vec<u64> = settings.granules.iter().map(|bits| 1 << bits.min(&63)).collect();
     Config {
@@ -52,14 +52,14 @@ fn config(settings: &Settings) -> Config {
         pairs: granularities.clone(),
         granularities,
         sums: settings.sums,
-        // Chosen instructions are marked in their recorded address.
+        // Chosen instructions are marked in the recorded address.
         functions: std::iter::repeat_n(CHOSEN..u64::MAX, settings.is_restricted().into()).collect(),
         ..Config::default()
     }
 }
 
 impl Exact {
-    /// Makes the analyses, and publishes the places of their states.
+    /// Makes the analyses, and publishes the places of the states.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
         let mut exact = Self { reuse: None, cache: None, parallelism: Vec::new() };
@@ -69,7 +69,7 @@ impl Exact {
             exact.reuse = Some(engine);
         }
         if let Some(config) = &settings.cache {
-            // The configuration was checked when it was read.
+            // The configuration was checked when read.
             let simulation = CacheSim::create(region, config).map_err(|_| FULL)?;
             extra.cache.store(simulation.state(), Release);
             exact.cache = Some(simulation);
@@ -115,7 +115,7 @@ impl Exact {
         Ok(())
     }
 
-    /// Events taken, the same number in all analyses.
+    /// Events taken, an equal number in each analysis.
     fn consumed(&self, process: &'static Process, extra: &Extra) -> u64 {
         if let Some(consumed) = inside::consumed(process.region(), extra) {
             return consumed;
@@ -126,7 +126,7 @@ impl Exact {
     }
 }
 
-/// Makes room for what is counted of a thread, and its analyses.
+/// Makes room for a thread's counts and analyses.
 pub fn begin(
     process: &'static Process,
     vcpu: c_uint,
@@ -154,14 +154,14 @@ pub fn begin(
     if let Some(slot) = ENGINES.get(vcpu as usize) {
         let old = slot.swap(Box::into_raw(Box::new(engine)), Release);
         if !old.is_null() {
-            // SAFETY: made by `Box::into_raw`; owned by the lane's thread alone, which has ended.
+            // SAFETY: made by `Box::into_raw`; owned by the lane's ended thread alone.
             drop(unsafe { Box::from_raw(old) });
         }
     }
     Ok(())
 }
 
-/// Shows the analyses the next events. Returns how many events they have seen.
+/// Shows the analyses the next events. Returns the number of events seen.
 pub fn observe(
     process: &'static Process,
     vcpu: c_uint,
@@ -179,34 +179,34 @@ pub fn observe(
         return Ok(engine.consumed(process, extra));
     }
     let engine = ENGINES.get(vcpu as usize).map_or(std::ptr::null_mut(), |slot| slot.load(Relaxed));
-    // SAFETY: made by `Box::into_raw` in `begin`, and used by the lane's thread alone, or by its
-    // worker while that thread waits or records.
+    // SAFETY: made by `Box::into_raw` in `begin`, and used by the lane's
+    // thread alone, or by the worker while the thread waits or records.
     let Some(engine) = (unsafe { engine.as_mut() }) else { return Ok(0) };
     engine.observe(process, &record.extra, events).map_err(|_| FULL)?;
     Ok(engine.consumed(process, &record.extra))
 }
 
-/// Events that the whole process' analyses have seen.
+/// Events seen by the whole process' analyses.
 pub fn seen_by_whole(process: &'static Process) -> u64 {
     let whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
     whole.as_ref().map_or(0, |whole| whole.consumed(process, &process.region().header().extra))
 }
 
-/// The code translated so far.
+/// The code translated up to now.
 pub fn code(region: &Region) -> Code<'_> {
     region.code()
 }
 
-/// In a forked child: the engines were its parent's. Their handles are left alone, since they may
-/// be half changed.
+/// In a forked child: the engines were the parent's. The
+/// handles are left alone, since possibly half changed.
 pub fn reset() {
     for slot in &ENGINES {
         if !slot.load(Relaxed).is_null() {
             slot.store(std::ptr::null_mut(), Relaxed);
         }
     }
-    // A lock that another thread of the parent holds stays locked here: recording in one order
-    // would wait for ever.
+    // A lock of another thread of the parent stays locked in
+    // the child: recording in one order would wait for ever.
     match WHOLE.try_lock() {
         Ok(mut whole) => std::mem::forget(whole.take()),
         Err(std::sync::TryLockError::Poisoned(held)) => std::mem::forget(held.into_inner().take()),

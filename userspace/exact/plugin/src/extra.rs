@@ -1,10 +1,10 @@
-//! What is counted beside reuse when asked for: stacks within sets (`--sets`), and the order of
-//! touches for optimal replacement (`--optimal`); and for the parent, the end of a simulation of
-//! caches and of parallelism.
+//! Optional counts beside reuse: stacks within sets (`--sets`), and
+//! the order of touches for optimal replacement (`--optimal`); and for
+//! the parent, the end of a simulation of caches and of parallelism.
 //!
-//! Works buffer by buffer, after the engine: when the process is killed meanwhile, that buffer is
-//! counted in part and the parent says so. Not here: the distances under optimal replacement, which
-//! the parent computes.
+//! Works buffer by buffer, after the engine: if the process is killed
+//! meanwhile, the buffer is counted in part and the parent reports the fact.
+//! Not here: the distances under optimal replacement, computed by the parent.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -20,16 +20,16 @@ use crate::{
     region::{Extra, Region, TOUCHES},
 };
 
-/// Associativities looked at: up to this number of ways.
+/// Greatest associativity examined, in ways.
 pub const WAYS: u64 = 32;
 
-/// The granule that sets and optimal replacement are about: 64 bytes if asked for, else the
-/// largest. log2 of bytes.
+/// The granule of sets and optimal replacement: 64 bytes
+/// if requested, otherwise the largest. log2 of bytes.
 pub fn granule(granules: &[u8]) -> u8 {
     if granules.contains(&6) { 6 } else { granules.iter().copied().max().unwrap_or(6) }
 }
 
-/// Makes room for what is asked for.
+/// Makes room for the requested counts.
 pub fn begin(process: &Process, extra: &Extra) -> Result<(), &'static str> {
     const FULL: &str = "the memory for analyses is used up";
     let (settings, region) = (process.settings(), process.region());
@@ -56,7 +56,7 @@ pub fn observe(process: &Process, extra: &Extra, events: &[Event]) {
     extra.busy.store(0, Release);
 }
 
-/// The same for the parent, with what was left in a buffer.
+/// Counting by the parent, of the events left in a buffer.
 pub fn take(region: &Region, extra: &Extra, events: &[Event]) {
     let header = region.header();
     let restricted = header.restricted.load(Relaxed) != 0;
@@ -68,7 +68,7 @@ pub fn take(region: &Region, extra: &Extra, events: &[Event]) {
     };
     let events: Vec<Event> = events.iter().filter(|event| chosen(event)).copied().collect();
     if let Some(mut sets) = SetStacks::open(region, extra.sets.load(Relaxed)) {
-        // Cannot be full: its tables do not grow.
+        // Cannot be full: the tables do not grow.
         let _full = sets.observe(&events, &Code::default());
     }
     keep(region, extra, bits, &events);
@@ -79,7 +79,8 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
     let span = Span::<u64>::from_parts(offset, TOUCHES);
     let Some(first) = (if offset == 0 { None } else { span.get(region) }) else { return };
     let mut count = (extra.count.load(Relaxed) as usize).min(TOUCHES);
-    // SAFETY: below `count` numbers are written, and only the thread that works on the events writes them.
+    // SAFETY: below `count` numbers are written, and only
+    // the thread working on the events writes the numbers.
     let mut last = count.checked_sub(1).map(|at| unsafe { first.add(at).read() });
     for event in events {
         let end = event.value.saturating_add(u64::from(event.size).max(1) - 1) >> bits;
@@ -98,9 +99,9 @@ fn keep(region: &Region, extra: &Extra, bits: u32, events: &[Event]) {
     extra.count.store(count as u64, Release);
 }
 
-/// The results of a simulation of caches, finished with what was left in the buffers of these
-/// threads (indices of thread records), as `rest` tells it; `None` where there was none. The
-/// process must be gone.
+/// The results of a simulation of caches, finished with the events left in
+/// the buffers of the given threads (indices of thread records), supplied
+/// by `rest`; `None` without a simulation. The process must be gone.
 pub fn simulated(
     region: &Region,
     extra: &Extra,
@@ -122,11 +123,11 @@ pub fn simulated(
     Some(finish())
 }
 
-/// Parallelism of a thread and of each function distinguished, finished with what was left in its
-/// buffers (index of its record). The process must be gone.
+/// Parallelism of a thread and of each function distinguished, finished with the events
+/// left in the thread's buffers (index of the thread's record). The process must be gone.
 ///
 /// # Errors
-/// A state that the program has damaged.
+/// A state damaged by the program.
 pub fn parallelism(
     region: &Region,
     extra: &Extra,

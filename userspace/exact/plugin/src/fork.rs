@@ -1,8 +1,8 @@
-//! A forked child gets its own file, at the same address, before it touches its parent's.
+//! A forked child gets a separate file, at the parent's address, before touching the parent's file.
 //!
-//! The child's translated code goes on to be valid, so the tables of code are copied; counts begin
-//! at zero, and what the child touches first is cold for it even when its parent used it before.
-//! Calling contexts begin at the fork.
+//! The child's translated code stays valid: the tables of code are
+//! copied; counts begin at zero, and the child's first touches are cold,
+//! even of data used by the parent. Calling contexts begin at the fork.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -42,8 +42,8 @@ unsafe extern "C" fn in_child() {
 fn move_out(process: &Process) -> std::io::Result<()> {
     let old = process.region();
     let fresh = process::new_region(process.settings(), Some(old))?;
-    // SAFETY: this thread is the child's only one; a parent's thread that is translating right now
-    // leaves at worst a last record beyond the counts that were copied.
+    // SAFETY: the child has only the calling thread; a parent's translating
+    // thread leaves at worst a last record beyond the copied counts.
     unsafe { fresh.copy_code(old) };
     fresh.take_place_of(old)?;
     process.introduce();

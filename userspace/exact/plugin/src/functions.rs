@@ -1,13 +1,13 @@
-//! Which code belongs to the functions that a run is restricted to (`--function`), or that it skips
-//! (`--skip-function`): by the symbols of mapped files.
+//! Code of the functions to which a run is restricted (`--function`), or
+//! which are skipped (`--skip-function`): by the symbols of mapped files.
 //!
-//! A name means a symbol of this name, as it stands in the file or demangled without parameters and
-//! template arguments' hash, whole or from any `::` on; what a compiler splits off (`name.cold`,
-//! `name.constprop.0`) belongs to it.
+//! A name means a symbol of equal name, as in the file or demangled without
+//! parameters and template arguments' hash, whole or from a `::` on; parts split
+//! off by a compiler (`name.cold`, `name.constprop.0`) belong to the function.
 //!
-//! Limits: copies inlined into other functions are not found, nor functions of files without a
-//! symbol table (whose separate debug file is looked for below `/usr/lib/debug/.build-id`);
-//! generated code has no names.
+//! Limits: copies inlined into callers are not found, nor functions of
+//! files without a symbol table (separate debug files are looked for
+//! below `/usr/lib/debug/.build-id`); generated code has no names.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,27 +19,27 @@ use std::{
 use crate::settings::INCLUSIVE;
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
 
-/// Set in the recorded addresses of chosen instructions; no address of a program has it.
+/// Set in the recorded addresses of chosen instructions; no address of a program has the bit.
 pub const CHOSEN: u64 = 1 << 63;
-/// Set in the recorded addresses of functions whose costs in a simulation go to their callers.
+/// Set in the recorded addresses of functions with costs charged to callers in a simulation.
 pub const SKIPPED: u64 = locality_cachesim::SKIPPED;
-/// Set in the recorded address of the first instruction of the first function of which whole calls
-/// are distinguished; those of others follow.
+/// Set in the recorded address of the first instruction of the first function
+/// with whole calls distinguished; the bits of further functions follow.
 pub const BEGINS: u64 = 1 << 48;
-/// Marks of all such functions.
+/// Marks of the functions with whole calls distinguished.
 pub const BEGINS_ANY: u64 = (BEGINS << INCLUSIVE) - BEGINS;
-/// All possible marks of recorded addresses.
+/// Possible marks of recorded addresses.
 pub const MARKS: u64 = CHOSEN | SKIPPED | BEGINS_ANY;
-/// Names whose finding stands in the header.
+/// Names with a found bit in the header.
 const TOLD: usize = 64;
 
-/// The functions asked for, and where they lie as far as files are mapped.
+/// The functions asked for, and the places in the mapped files.
 #[derive(Default)]
 pub struct Functions {
     files: HashMap<String, Arc<[Place]>>,
     /// Start to end, in the program's addresses.
     ranges: BTreeMap<u64, u64>,
-    /// Start of each function, with the index of its name.
+    /// Start of each function, with the index of the name.
     begins: HashMap<u64, usize>,
 }
 
@@ -47,15 +47,15 @@ pub struct Functions {
 struct Place {
     /// Offsets in the file.
     offsets: Range<u64>,
-    /// Index of its name.
+    /// Index of the name.
     name: usize,
 }
 
-/// A mapping of a file: addresses, offset of the first one, path.
+/// A mapping of a file: addresses, offset of the first address, path.
 pub type Mapping<'a> = (Range<u64>, u64, &'a str);
 
 impl Functions {
-    /// Looks for the names in the mapped files. Returns a bit for each of the first 64 names that was found.
+    /// Looks for the names in the mapped files. Returns a bit for each found name of the first 64.
     pub fn update(&mut self, names: &[String], mappings: &[Mapping<'_>]) -> u64 {
         self.ranges.clear();
         self.begins.clear();
@@ -81,18 +81,18 @@ impl Functions {
         found
     }
 
-    /// The index of the function that begins at an address.
+    /// The index of the function beginning at an address.
     pub fn begins(&self, address: u64) -> Option<usize> {
         self.begins.get(&address).copied()
     }
 
-    /// Whether an address lies in one of the functions.
+    /// Whether an address lies in a function.
     pub fn contain(&self, address: u64) -> bool {
         self.ranges.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
     }
 }
 
-/// The places of the names in a file and in its separate debug file.
+/// The places of the names in a file and in the separate debug file.
 fn places(names: &[String], path: &str) -> Option<Vec<Place>> {
     let bytes = fs::read(path).ok()?;
     let elf = object::File::parse(&*bytes).ok()?;
@@ -132,7 +132,7 @@ fn collect(elf: &object::File<'_>, names: &[String], segments: &[(u64, u64, u64)
     }
 }
 
-/// Whether a symbol is the function that a user calls `name`.
+/// Whether a symbol is the function called `name` by a user.
 fn is_named(symbol: &str, name: &str) -> bool {
     if symbol == name || symbol.split('.').next() == Some(name) {
         return true;

@@ -1,12 +1,13 @@
-//! Whether an instruction is one that processors have and QEMU's user mode has not.
+//! Whether processors have an instruction that QEMU's user mode lacks.
 //!
 //! For the message after a SIGILL. By encoding: QEMU (7.2 to 10.0,
-//! `target/i386/tcg/decode-new.c.inc`) decodes no EVEX prefix, so nothing of AVX-512, and neither
-//! XOP nor 3DNow!. Not here: whether the instruction was executed.
+//! `target/i386/tcg/decode-new.c.inc`) decodes no EVEX prefix, hence no AVX-512,
+//! and neither XOP nor 3DNow!. Not here: whether the instruction was executed.
 
 use iced_x86::{Decoder, DecoderOptions, EncodingKind, Mnemonic};
 
-/// What the bytes are: "vpaddd (AVX512F)"; `None` when QEMU has the instruction, or nobody.
+/// Name of the instruction in the bytes: "vpaddd (AVX512F)";
+/// `None` if QEMU has the instruction, or no processor has.
 pub fn lacking(bytes: &[u8]) -> Option<String> {
     let decoded = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
     let lacks = matches!(decoded.encoding(), EncodingKind::EVEX | EncodingKind::XOP | EncodingKind::D3NOW);

@@ -1,18 +1,18 @@
-//! The exact engine's source: a plugin of QEMU's user mode that records every access of a program.
+//! The exact engine's source: a plugin of QEMU's user mode for recording every access of a program.
 //!
-//! QEMU calls `qemu_plugin_install`. Translated code then calls `recorder`'s functions, whose
-//! events the analyses of `locality-reuse` and `locality-cachesim` take from full buffers, in a
-//! thread beside the one that filled them. Everything counted lies in a file that the parent maps
-//! when the process is gone ([`region`]). The plugin prints nothing, writes nothing of the
-//! program's, and when something fails it stops recording and says why in its file.
+//! QEMU calls `qemu_plugin_install`. Translated code then calls `recorder`'s functions. The
+//! analyses of `locality-reuse` and `locality-cachesim` take the events from full buffers,
+//! in a thread beside the recording thread. Counts lie in a file, mapped by the parent after
+//! the process's end ([`region`]). The plugin prints no output and changes no data of the
+//! program. After a failure the plugin stops recording and stores the reason in the file.
 //!
-//! Modules in the order of use: `api` QEMU's functions, [`settings`] what the parent asks for,
-//! [`region`] the file, `process` what callbacks share, `translate`, `shape` and [`functions`]
-//! code, `recorder` events, `worker` and `analyses` what becomes of them, `syscalls`, [`objects`],
-//! `mask`, `execute`, `start` and `fork` the life of a process.
+//! Modules in the order of use: `api` QEMU's functions, [`settings`] the parent's request,
+//! [`region`] the file, `process` data shared by callbacks, `translate`, `shape` and
+//! [`functions`] code, `recorder` events, `worker` and `analyses` the analysis of events,
+//! `syscalls`, [`objects`], `mask`, `execute`, `start` and `fork` the life of a process.
 //!
-//! Limits: system calls' own accesses are not seen; one image has at most [`region::LANES`] threads
-//! at a time.
+//! Limits: system calls' own accesses are not seen; an
+//! image has at most [`region::LANES`] threads at a time.
 
 mod analyses;
 mod api;
@@ -48,7 +48,7 @@ use std::{
 use api::{Api, Id};
 use settings::{Mode, Settings};
 
-/// The version of the interface that this plugin is for; QEMU reads it after loading. Set by [`SET_VERSION`].
+/// The interface version of the plugin; read by QEMU after loading. Set by [`SET_VERSION`].
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 
@@ -62,7 +62,8 @@ static SET_VERSION: extern "C" fn() = {
     set
 };
 
-/// Called by QEMU: sets everything up. Not 0, and QEMU does not start the program, when that is not possible.
+/// Called by QEMU: sets everything up. On failure the
+/// result is not 0, and QEMU does not start the program.
 ///
 /// # Safety
 /// Only for QEMU, with a valid list of arguments.
@@ -73,7 +74,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     count: c_int,
     words: *const *const c_char,
 ) -> c_int {
-    // Nothing of ours appears on the program's stderr, a panic's message neither.
+    // No message of ours appears on the program's stderr, not even a panic's.
     std::panic::set_hook(Box::new(|_| {}));
     let done = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: promised by the caller.
@@ -83,7 +84,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
     match done {
         Ok(Ok(())) => 0,
         Ok(Err(why)) => {
-            // QEMU will not start the program: this is the only place to say it, and the parent shows it.
+            // QEMU will not start the program: stderr is the only
+            // place for the reason, and the parent shows stderr.
             eprintln!("locality-plugin: {why}");
             1
         }
@@ -98,7 +100,7 @@ fn install(id: Id, words: &[String]) -> Result<(), String> {
     start::name_process(settings.program.as_os_str().as_bytes());
     mask::begin();
     let process = process::Process::install(id, api, settings)?;
-    // SAFETY: QEMU's functions, with callbacks that work on every thread.
+    // SAFETY: QEMU's functions, with callbacks callable on every thread.
     unsafe {
         (api.register_translate)(process.id(), translate::on_translate);
         (api.register_syscall)(process.id(), syscalls::on_call);

@@ -1,16 +1,16 @@
-//! Which files the program's code lies in: read from `/proc/self/maps` when code runs at a new
-//! place, and logged in the region, since nobody can ask a dead process.
+//! Files of the program's code: read from `/proc/self/maps` when code runs at a
+//! new place, and logged in the region, since a dead process cannot be asked.
 //!
-//! A line of the log is `AT START END OFFSET PATH`: a file mapping (all numbers hexadecimal, guest
-//! addresses) that was found when `AT` instructions were recorded. For an instruction the last
-//! fitting line not younger than it counts, so that a library mapped where another was is distinguished from
-//! it. Not here: generated code, which has no line.
+//! A line of the log is `AT START END OFFSET PATH`: a file mapping (numbers hexadecimal,
+//! guest addresses) found when `AT` instructions were recorded. For an instruction the
+//! last fitting line not younger than the instruction counts, to distinguish a library
+//! mapped in the place of an earlier library. Not here: generated code, without a line.
 
 use std::{fmt::Write as _, ops::Range, sync::atomic::Ordering::Relaxed};
 
 use crate::{functions::Mapping, process::Process};
 
-/// What was read last.
+/// State of the last reading.
 #[derive(Default)]
 pub struct Mappings {
     /// File mappings.
@@ -25,7 +25,7 @@ pub struct Mappings {
 const PAGE: u64 = 4096;
 
 impl Mappings {
-    /// Mappings may have changed in this range.
+    /// Mappings may have changed in the given range.
     pub fn changed(&mut self, start: u64, bytes: u64) {
         let end = start.saturating_add(bytes.max(1));
         if self.files.iter().any(|(range, ..)| range.start < end && start < range.end) {
@@ -36,7 +36,7 @@ impl Mappings {
         }
     }
 
-    /// Code runs at this guest address. True when the mappings were read again.
+    /// Code runs at guest address `address`. True if the mappings were read again.
     pub fn note(&mut self, process: &Process, address: u64) -> bool {
         let known = self.files.iter().any(|(range, ..)| range.contains(&address))
             || self.pages.contains(&(address / PAGE));
@@ -69,7 +69,7 @@ impl Mappings {
             let what = format!("{start:x} {end:x} {offset:x} {path}\n");
             if !self.lines.contains(&what) {
                 let mut line = String::new();
-                // Cannot fail: a string takes all text.
+                // Cannot fail: a string takes every text.
                 let _ = write!(line, "{:x} {what}", header.instructions.load(Relaxed));
                 region.append_log(line.as_bytes());
             }
@@ -84,8 +84,7 @@ fn parse_file(line: &str) -> Option<(Range<u64>, u64, &str)> {
     parse(line).filter(|(.., path)| path.starts_with('/'))
 }
 
-/// Addresses, offset in the file and path of a line of `/proc/self/maps`; the path is empty where
-/// there is none.
+/// Addresses, offset in the file and path of a line of `/proc/self/maps`; the path may be empty.
 pub fn parse(line: &str) -> Option<(Range<u64>, u64, &str)> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;

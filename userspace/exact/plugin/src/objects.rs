@@ -1,18 +1,20 @@
-//! Which data objects lie where, for simulations of caches: known from the program's own system calls,
-//! and by the symbols of the files that they map.
+//! Places of data objects, for simulations of caches: known from the
+//! program's own system calls, and by the symbols of the mapped files.
 //!
-//! Each object has a number and a line in the region's log, `object NUMBER KIND BYTES
-//! ADDRESS<TAB>MODULE<TAB>NAME` (numbers hexadecimal, the address that of a variable in its
-//! module). Each placement is an entry of the region's list, which threads receive in order with
-//! their accesses. Unmapping is not reported: memory is not accessed until its next placement.
+//! Each object has a number and a line in the region's log,
+//! `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME` (numbers
+//! hexadecimal, the address is a variable's in the module). Each placement is
+//! an entry of the region's list, received by threads in order with accesses.
+//! Unmapping is not reported: memory is not accessed until the next placement.
 //!
-//! Mappings without a file are one object for each size. [`HEAP`] is what allocators hand out in
-//! small pieces: memory from `brk`, mappings that are smaller than glibc's `mmap` threshold, and
-//! address space that was reserved without access.
+//! Mappings without a file are one object for each size. [`HEAP`] is
+//! allocators' memory in small pieces: memory from `brk`, mappings smaller
+//! than glibc's `mmap` threshold, and address space reserved without access.
 //!
-//! Limits: variables without a symbol (stripped files, or symbols in a separate file) are their
-//! section; thread-local variables are their thread's stack, with which they are mapped, or the
-//! heap; shared memory of `shmat` has no name; a moved mapping of a file is one without a file.
+//! Limits: variables without a symbol (stripped files, or symbols in a separate
+//! file) count as the section; thread-local variables count as the thread's
+//! stack, which is mapped together, or as the heap; shared memory of `shmat`
+//! has no name; a moved mapping of a file counts as a mapping without a file.
 
 use std::{
     cmp::Reverse,
@@ -37,34 +39,34 @@ use crate::{
     region::{PLACEMENTS, Region},
 };
 
-/// The number of all stacks.
+/// The common number of stacks.
 pub const STACK: u32 = 1;
 /// The number of the heap.
 pub const HEAP: u32 = 2;
-/// First number of an object that has a line in the log.
+/// First number of an object with a line in the log.
 const FIRST: u32 = 3;
-/// Blocks from here on have a mapping of their own: glibc's `M_MMAP_THRESHOLD`.
+/// Blocks from here on have a separate mapping: glibc's `M_MMAP_THRESHOLD`.
 const SMALLEST_BLOCK: u64 = 128 << 10;
 const PAGE: u64 = 4096;
 
-/// A placing system call, with its arguments.
+/// A placing system call, with arguments.
 #[derive(Clone, Copy)]
 struct Call {
     number: i64,
     arguments: [u64; 6],
 }
 
-/// What is known of the program's memory.
+/// Knowledge about the program's memory.
 #[derive(Default)]
 pub struct Objects {
     begun: bool,
-    /// By what the log says: the number.
+    /// Number by description in the log.
     numbers: HashMap<String, u32>,
     /// Begun by each vCPU.
     calls: HashMap<c_uint, Call>,
-    /// Memory of modules: later mappings of their loader there are theirs.
+    /// Memory of modules: later mappings by the loader within belong to the module.
     modules: Vec<Range<u64>>,
-    /// Start of `brk`, and its placed end.
+    /// Start of `brk`, and the placed end.
     heap: Option<Range<u64>>,
 }
 
@@ -94,8 +96,8 @@ pub fn after(process: &Process, vcpu: c_uint, number: i64, result: i64) -> bool 
     process.region().header().placements.load(Relaxed) != before
 }
 
-/// Places existing memory before the program's first system call, once: its stack, whose address
-/// the first events show, its file and its interpreter.
+/// Places existing memory before the program's first system call, once: the stack,
+/// with the address shown by the first events, the file and the interpreter.
 pub fn begin(process: &Process, events: &[Event]) {
     if !process.settings().tells_objects() {
         return;
@@ -108,7 +110,7 @@ pub fn begin(process: &Process, events: &[Event]) {
     let maps = String::from_utf8_lossy(&maps);
     let region = process.region();
     let base = region.header().guest_base.load(Relaxed);
-    // A program's first access is to its stack, if not by a call.
+    // A program's first access is to the stack, if not by a call.
     let call = events.iter().find(|event| event.kind == Kind::CALL);
     let stack = call.or_else(|| events.iter().find(|event| event.kind.is_access())).map(|event| event.value);
     let program = process.settings().program.canonicalize().ok();
@@ -190,7 +192,7 @@ impl Objects {
         let path = path.to_string_lossy();
         let module = if offset == 0 && is_private { Module::read(Path::new(&*path)) } else { None };
         let pages = |bytes: u64| bytes.next_multiple_of(PAGE);
-        // A loader takes the room of all segments at once; who reads the file, the file's.
+        // A loader takes the room of every segment at once; a reader of the file takes the file's.
         if let Some(module) = module.filter(|m| is_fixed || pages(m.bytes) == pages(range.end - range.start))
         {
             return self.load(region, &path, &module, range.start);
@@ -214,14 +216,14 @@ impl Objects {
         }
     }
 
-    /// The number of an object, by what the log says of it; 0 where the log is full.
+    /// The number of an object, by description in the log; 0 if the log is full.
     fn number(&mut self, region: &Region, what: &str) -> u32 {
         if let Some(number) = self.numbers.get(what) {
             return *number;
         }
         let number = FIRST + self.numbers.len() as u32;
         let mut line = String::new();
-        // Cannot fail: a string takes all text.
+        // Cannot fail: a string takes every text.
         let _ = write!(line, "object {number:x} ");
         line.extend(what.chars().map(|c| if c == '\n' { '?' } else { c }));
         line.push('\n');
@@ -233,7 +235,8 @@ impl Objects {
     }
 }
 
-/// Adds an entry to the list, whose only writer holds the lock of translation. Without room it is counted.
+/// Adds an entry to the list, with the owner of the translation
+/// lock as only writer. Without room the entry is counted.
 fn place(region: &Region, range: Range<u64>, object: u32) {
     let header = region.header();
     let count = header.placements.load(Relaxed);
@@ -247,15 +250,15 @@ fn place(region: &Region, range: Range<u64>, object: u32) {
     header.placements.store(count + 1, Release);
 }
 
-/// A file that a loader maps.
+/// A file mapped by a loader.
 struct Module {
     /// First address, at the beginning of a page.
     start: u64,
     /// Bytes of memory from there on.
     bytes: u64,
     interpreter: Option<std::path::PathBuf>,
-    /// Sections, and then variables by address: of two at the same address the larger first, so
-    /// that the smaller one is placed into it.
+    /// Sections, and then variables by address: of two at an equal address
+    /// the larger first, to place the smaller variable into the larger.
     variables: Vec<Variable>,
 }
 
@@ -302,11 +305,11 @@ impl Module {
             variables.push(Variable {
                 address: range.start,
                 bytes: symbol.size(),
-                // Without its version.
+                // Without the version.
                 name: name.split('@').next().unwrap_or(name).to_owned(),
             });
         }
-        // Of several names for one place, the one with the fewest leading underscores.
+        // Of several names for a place, the name with the fewest leading underscores.
         let plain = |name: &str| name.bytes().take_while(|byte| *byte == b'_').count();
         variables
             .sort_by_cached_key(|one| (one.address, Reverse(one.bytes), plain(&one.name), one.name.clone()));

@@ -1,6 +1,7 @@
-//! The traced process as a whole: its region, QEMU's functions, settings, and the one way to stop recording.
+//! The traced process as a whole: region, QEMU's functions,
+//! settings, and the only way to stop recording.
 //!
-//! Stopping never harms the program: callbacks go on, and fill buffers that nobody looks at.
+//! Stopping never harms the program: callbacks go on, and fill unread buffers.
 
 use std::{
     os::unix::ffi::OsStrExt as _,
@@ -21,7 +22,7 @@ use crate::{
 
 static CURRENT: OnceLock<Process> = OnceLock::new();
 
-/// Everything that callbacks share.
+/// Data shared by callbacks.
 pub struct Process {
     id: Id,
     api: Api,
@@ -68,7 +69,7 @@ impl Process {
         &self.api
     }
 
-    /// What the parent asked for.
+    /// Settings asked for by the parent.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -84,13 +85,13 @@ impl Process {
         header.stopped.load(Relaxed) != 0 || header.stop.load(Relaxed) != 0
     }
 
-    /// The table of translated code. Locked during translation, which QEMU serialises anyway.
+    /// The table of translated code. Locked during translation, serialised by QEMU anyway.
     pub fn translation(&self) -> MutexGuard<'_, Translation> {
         self.translation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why the run's file cannot be made, and the command that mends it.
+/// Why the run's file cannot be made, and the command for repair.
 fn why_no_file(error: &std::io::Error) -> String {
     let mend = match error.raw_os_error() {
         Some(libc::EFBIG) => "; `ulimit -f unlimited` allows a file as large as the counts need",
@@ -101,7 +102,7 @@ fn why_no_file(error: &std::io::Error) -> String {
     format!("cannot make the run's file: {error}{mend}")
 }
 
-/// Ends the recording of this process, and keeps the first reason.
+/// Ends the recording of the process, and keeps the first reason.
 pub fn stop(why: &str) {
     if let Some(process) = current() {
         let header = process.region.header();
@@ -111,7 +112,7 @@ pub fn stop(why: &str) {
     }
 }
 
-/// A new file in the run's folder, `PID.N` with the first N that is free.
+/// A new file in the run's folder, `PID.N` with the first free N.
 pub fn new_region(settings: &Settings, like: Option<&Region>) -> std::io::Result<Region> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut refused = std::io::Error::from(std::io::ErrorKind::AlreadyExists);

@@ -1,8 +1,8 @@
-//! The hot path: callbacks that put events into the vCPU's buffer, and the cold one that empties a
-//! full buffer.
+//! The hot path: callbacks for putting events into the vCPU's
+//! buffer, and the cold callback for emptying a full buffer.
 //!
-//! A vCPU runs one thread at a time, so its lane has one writer and no lock. Lanes and buffers lie
-//! in the region: what is not worked off when the process dies, the parent works off.
+//! A vCPU runs one thread at a time: the lane has one writer and no lock. Lanes and
+//! buffers lie in the region: after the process's death, the parent processes the rest.
 
 use std::{
     ffi::{c_uint, c_void},
@@ -20,20 +20,20 @@ use crate::{
     turn, worker,
 };
 
-/// First lane of the region; null before the region is there, and when there is none.
+/// First lane of the region; null before the region exists, and without a region.
 static FIRST_LANE: AtomicPtr<Lane> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether the size and direction of an access can be read off QEMU's word.
 static PLAIN_INFO: AtomicBool = AtomicBool::new(false);
 /// Bytes of an event.
 const EVENT: u64 = size_of::<Event>() as u64;
 
-/// Tells the callbacks where lanes are.
+/// Gives the callbacks the lanes' address.
 pub fn start(process: &Process) {
     let api = process.api();
-    // log2 size in bits 4 to 6 (`MemOpIdx`), direction in bits 16 and 17 (`plugins/api.c`, all
-    // versions so far).
+    // log2 size in bits 4 to 6 (`MemOpIdx`), direction in bits
+    // 16 and 17 (`plugins/api.c`, in every version up to now).
     let sizes = (0..5u32).all(|shift| {
-        // SAFETY: the function only looks at its argument.
+        // SAFETY: the function only looks at the argument.
         unsafe { (api.memory_size_shift)(shift << 4) == shift }
     });
     // SAFETY: as above.
@@ -64,7 +64,8 @@ fn push(vcpu: c_uint, value: u64, what: u64) {
         }
     }
     let event = cursor as *mut u64;
-    // SAFETY: the cursor lies in the lane's buffer, before its end, and only this thread writes it.
+    // SAFETY: the cursor lies in the lane's buffer, before
+    // the end, and only the current thread writes the buffer.
     unsafe {
         event.write(value);
         event.add(1).write(what);
@@ -77,11 +78,11 @@ pub unsafe extern "C" fn on_access(vcpu: c_uint, _: u32, address: u64, what: *mu
     push(vcpu, address, what as u64);
 }
 
-/// An access that QEMU describes; the word is a [`Template`].
+/// An access described by QEMU; the word is a [`Template`].
 pub unsafe extern "C" fn on_mixed(vcpu: c_uint, info: u32, address: u64, template: *mut c_void) {
     let template = Template(template as u64);
     let (loads, stores, size) = describe(info);
-    // An atomic read-modify-write is one callback.
+    // An atomic read-modify-write is a single callback.
     if loads {
         push(vcpu, address, template.what(false, size));
     }
@@ -104,19 +105,20 @@ pub unsafe extern "C" fn on_piece(vcpu: c_uint, info: u32, address: u64, templat
     }
 }
 
-/// Adds a piece to the access before it, if the pieces belong together.
+/// Adds a piece to the preceding access, if the pieces belong together.
 #[inline(always)]
 fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
     /// Everything but the size.
     const SAME: u64 = !(0xffff << 32);
     let Some(lane) = lane(vcpu) else { return false };
     let (cursor, end) = (lane.cursor.load(Relaxed), lane.end.load(Relaxed));
-    // The first event of a buffer has none before it that could still be changed.
+    // The first event of a buffer has no changeable predecessor.
     if cursor <= end.wrapping_sub(BUFFER_EVENTS as u64 * EVENT) || cursor > end {
         return false;
     }
     let before = (cursor - EVENT) as *mut u64;
-    // SAFETY: the event before the cursor lies in the lane's buffer, and only this thread writes it.
+    // SAFETY: the event before the cursor lies in the lane's
+    // buffer, and only the current thread writes the buffer.
     unsafe {
         let (start, earlier) = (before.read(), before.add(1).read());
         let joined = (earlier >> 32 & 0xffff) + size;
@@ -128,14 +130,14 @@ fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
     true
 }
 
-/// Whether an access loads, whether it stores, and its size in bytes.
+/// Whether an access loads, whether an access stores, and the size in bytes.
 #[inline(always)]
 fn describe(info: u32) -> (bool, bool, u64) {
     if PLAIN_INFO.load(Relaxed) {
         return (info & 1 << 16 != 0, info & 2 << 16 != 0, 1 << (info >> 4 & 7));
     }
     let Some(process) = process::current() else { return (false, false, 1) };
-    // SAFETY: the functions only look at their argument.
+    // SAFETY: the functions only look at the argument.
     let (shift, store) =
         unsafe { ((process.api().memory_size_shift)(info), (process.api().memory_is_store)(info)) };
     (!store, store, 1 << (shift & 7))
@@ -144,7 +146,8 @@ fn describe(info: u32) -> (bool, bool, u64) {
 /// An access without a record: the floor measured by `mode=empty`.
 pub unsafe extern "C" fn on_nothing(_: c_uint, _: u32, _: u64, _: *mut c_void) {}
 
-/// A block begins; the word is its index. Executions are counted, and the stream has no event of them.
+/// A block begins; the word is the block's index.
+/// Executions are counted, without an event in the stream.
 pub unsafe extern "C" fn on_block(vcpu: c_uint, block: *mut c_void) {
     count_block(vcpu, block as u64);
 }
@@ -161,29 +164,29 @@ fn count_block(vcpu: c_uint, block: u64) {
         }
     }
     let count = (counts + block * 8) as *mut u64;
-    // SAFETY: the thread has room for a number for each block, and is the only one that writes it.
+    // SAFETY: the thread has room for a number for each block, and is the only writer.
     unsafe { count.write(count.read().wrapping_add(1)) };
 }
 
-/// As [`on_block`], for analyses of instruction fetches: the stream has an event of it too.
+/// As [`on_block`], for analyses of instruction fetches: the stream has a block event too.
 pub unsafe extern "C" fn on_told_block(vcpu: c_uint, block: *mut c_void) {
     count_block(vcpu, block as u64);
     push(vcpu, 0, Event::new(Kind::BLOCK, block as u32, 0).what());
 }
 
-/// As [`on_block`], for simulations: the stream has an event of blocks at which a function, a
-/// thread or a handler begins.
+/// As [`on_block`], for simulations: the stream has an event
+/// for blocks beginning a function, a thread or a handler.
 pub unsafe extern "C" fn on_entered_block(vcpu: c_uint, block: *mut c_void) {
     count_block(vcpu, block as u64);
-    // Kind and flags: a call, what is no access or block, or a jump out of a stub.
+    // Kind and flags: a call, an event beside accesses and blocks, or a jump out of a stub.
     let before = what_before(vcpu) >> 48;
     if before == u64::from(Kind::CALL.0) || before > u64::from(Kind::SYSTEM_CALL.0) {
         push(vcpu, 0, Event::new(Kind::BLOCK, block as u32, 0).what());
     }
 }
 
-/// A block begins at which a signal handler does; the word is the block's index and, above, the
-/// signal's number.
+/// The first block of a signal handler begins; the word
+/// is the block's index and, above, the signal's number.
 pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
     let word = word as u64;
     if !called(vcpu) {
@@ -198,9 +201,9 @@ pub unsafe extern "C" fn on_handler(vcpu: c_uint, word: *mut c_void) {
     }
 }
 
-/// Tells that the block under way was left early: QEMU delivers signals between blocks, but for those
-/// of instructions that fault. The one that did is the first after the last access that can, for a
-/// faulting access has no event.
+/// Reports the block under way as left early: QEMU delivers signals between blocks,
+/// except signals of faulting instructions. The faulting instruction is the first
+/// capable of faulting after the last access, for a faulting access has no event.
 #[cold]
 fn cut_block(vcpu: c_uint, signal: i32) {
     let Some(process) = process::current().filter(|process| process.settings().tells_blocks()) else {
@@ -209,7 +212,7 @@ fn cut_block(vcpu: c_uint, signal: i32) {
     let faults = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP);
     let Some(lane) = lane(vcpu).filter(|_| faults) else { return };
     let code = process.region().code();
-    // The block's event is among those since the buffer began, if the block did.
+    // The block's event is among the events since the buffer began, if the block did.
     let mut last = None;
     for event in recorded(process, vcpu, lane).iter().rev() {
         match event.kind {
@@ -225,7 +228,7 @@ fn cut_block(vcpu: c_uint, signal: i32) {
                         locality_stream::Dependences::of(record).latency
                             == locality_stream::LatencyClass::IntegerDivide
                     }
-                    // The last of its block.
+                    // The last of the block.
                     _ => false,
                 };
                 let rest = code.block(event.index).get(done as usize..).unwrap_or_default();
@@ -245,7 +248,7 @@ fn called(vcpu: c_uint) -> bool {
     what_before(vcpu) >> 48 & 0xff == u64::from(Kind::CALL.0)
 }
 
-/// The second word of the event before; 0 where there is none.
+/// The second word of the event before; 0 without an event.
 #[inline(always)]
 fn what_before(vcpu: c_uint) -> u64 {
     let Some(lane) = lane(vcpu) else { return 0 };
@@ -257,20 +260,19 @@ fn what_before(vcpu: c_uint) -> u64 {
     unsafe { ((cursor - EVENT) as *const u64).add(1).read() }
 }
 
-/// Puts an event that is neither access nor block.
+/// Puts an event other than access or block.
 pub fn note(vcpu: c_uint, kind: Kind, value: u64) {
     push(vcpu, value, Event::new(kind, NO_INSTRUCTION, value).what());
 }
 
-/// Has what lies in the program's memory placed from the start on, by what the vCPU's thread
-/// recorded just now.
+/// Places the program's initial memory objects, by the vCPU thread's latest recorded events.
 pub fn begin_objects(process: &Process, vcpu: c_uint) {
     if let Some(lane) = lane(vcpu).filter(|lane| lane.cursor.load(Relaxed) != 0) {
         objects::begin(process, recorded(process, vcpu, lane));
     }
 }
 
-/// Tells the vCPU's thread that data objects lie elsewhere, if it does not know yet.
+/// Tells the vCPU's thread that data objects lie elsewhere, if not yet known.
 pub fn tell_placed(process: &Process, vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     let count = process.region().header().placements.load(Relaxed);
@@ -279,7 +281,7 @@ pub fn tell_placed(process: &Process, vcpu: c_uint) {
     }
 }
 
-/// Makes the cursor point to free room, and returns it; 0 when nothing can be recorded.
+/// Makes the cursor point to free room, and returns the cursor; 0 if recording is impossible.
 #[cold]
 #[inline(never)]
 fn make_room(vcpu: c_uint, lane: &Lane) -> u64 {
@@ -329,16 +331,17 @@ fn begin_thread(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<
     Some(lane.cursor.load(Relaxed))
 }
 
-/// Begins the buffer with the event that names its thread. Returns the new cursor.
+/// Begins the buffer with the event naming the thread. Returns the new cursor.
 fn name_thread(lane: &Lane, start: u64, tid: u32) -> u64 {
     let first = Event::new(Kind::THREAD, NO_INSTRUCTION, u64::from(tid));
-    // SAFETY: the first event of the lane's buffer, which is empty.
+    // SAFETY: the first event of the lane's buffer, still empty.
     unsafe { (start as *mut Event).write(first) };
     lane.cursor.store(start + EVENT, Relaxed);
     start + EVENT
 }
 
-/// Has a full buffer worked off, by the thread's worker or here. Afterwards the cursor is in an empty one.
+/// Has a full buffer processed, by the thread's worker
+/// or here. Afterwards the cursor is in an empty buffer.
 fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
     let is_full = lane.cursor.load(Relaxed) != 0;
     if is_full {
@@ -349,7 +352,7 @@ fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u
         tell_placed(process, vcpu);
         return Some(lane.cursor.load(Relaxed));
     };
-    // In this order, for a kill at any moment: all events of a filled buffer exist.
+    // In the given order, for a kill at every moment: the events of a filled buffer exist.
     let filled = lane.filled.load(Relaxed) + 1;
     lane.filled.store(filled, Release);
     worker.hand_over();
@@ -360,16 +363,16 @@ fn next_buffer(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u
     Some(lane.cursor.load(Relaxed))
 }
 
-/// What the vCPU's thread has put into the buffer that is being filled.
+/// Events of the vCPU's thread in the buffer in use.
 fn recorded(process: &Process, vcpu: c_uint, lane: &Lane) -> &'static [Event] {
     let buffer = process.region().buffer(vcpu as usize, lane.filled.load(Relaxed)).as_ptr();
     let count = (lane.cursor.load(Relaxed).saturating_sub(buffer as u64) / EVENT) as usize;
-    // SAFETY: so many events of the buffer are written, and only this thread writes them; the
-    // region stays mapped.
+    // SAFETY: `count` events of the buffer are written, and only the
+    // current thread writes the buffer; the region stays mapped.
     unsafe { std::slice::from_raw_parts(buffer, count.min(BUFFER_EVENTS)) }
 }
 
-/// Runs the analyses over all that is recorded. Afterwards the ring is empty.
+/// Runs the analyses over the recorded events. Afterwards the ring is empty.
 fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64> {
     let region = process.region();
     if let Some(worker) = worker::known(vcpu) {
@@ -383,8 +386,8 @@ fn work_off(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<u64>
         seen = Some(analyses::observe(process, vcpu, record, events));
         record.events.fetch_add(events.len() as u64, Relaxed);
     }
-    // In this order, whoever kills the process: the events are either in the ring with their
-    // numbers, or gone.
+    // In the given order, against a kill by another process:
+    // the events are either in the ring with numbers, or gone.
     lane.cursor.store(start, Release);
     lane.filled.store(0, Release);
     match seen {
@@ -406,13 +409,13 @@ fn record(process: &'static Process, lane: &Lane) -> Option<&'static ThreadRecor
     process.region().threads().get((lane.thread.load(Relaxed) as usize).checked_sub(1)?)
 }
 
-/// Works off what the vCPU's thread has in its buffer, and gives the turn to others: the thread may
-/// be about to block.
+/// Processes the buffer of the vCPU's thread, and gives
+/// the turn away: the thread may be about to block.
 pub fn rest(vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     drain(vcpu);
     turn::give_back();
-    // The next event asks for room, and so for the turn.
+    // The next event asks for room, and hence for the turn.
     lane.cursor.store(0, Relaxed);
     lane.end.store(0, Relaxed);
 }
@@ -432,7 +435,7 @@ fn drain(vcpu: c_uint) {
     }
 }
 
-/// The vCPU's thread has ended: its next thread is another one.
+/// The vCPU's thread has ended: the vCPU's next thread is a different thread.
 pub fn end_thread(vcpu: c_uint) {
     let Some(lane) = lane(vcpu) else { return };
     if lane.thread.load(Relaxed) == 0 {
@@ -463,7 +466,7 @@ fn forget(lane: &Lane) {
     lane.end.store(0, Relaxed);
 }
 
-/// Records nothing any more, not even in the buffers, which are gone.
+/// Ends recording, even into the buffers, which are gone.
 pub fn give_up() {
     FIRST_LANE.store(std::ptr::null_mut(), Release);
 }

@@ -1,11 +1,11 @@
-//! The file with all counts of a traced process: layout and mapping.
+//! The file with the counts of a traced process: layout and mapping.
 //!
-//! One file for each image (a process between two `execve`), sparse and far larger than what is
-//! used, mapped shared by the process and, when it is gone, by the parent. All of it starts zeroed.
-//! Order: [`Header`], [`Lane`]s (one for each vCPU), [`ThreadRecord`]s, the log of mappings, rings
-//! of event buffers, tables of code and placements, and then the arena of analyses.
+//! One file for each image (a process between two `execve`), sparse and far larger than the used
+//! part, mapped shared by the process and, after the process's end, by the parent. The whole file
+//! starts zeroed. Order: [`Header`], [`Lane`]s (one for each vCPU), [`ThreadRecord`]s, the log of
+//! mappings, rings of event buffers, tables of code and placements, and then the arena of analyses.
 //!
-//! Whoever reads a file must bear torn values: its writer may have been killed at any instruction.
+//! A reader must bear torn values: the writer may have been killed at every instruction.
 
 use std::{
     fs::OpenOptions,
@@ -19,19 +19,19 @@ use std::{
 use crate::settings::INCLUSIVE;
 use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset, Placement};
 
-/// Marks a file of this layout.
+/// Marks a file of the layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
-/// Version of this layout; parent and plugin must agree.
+/// Version of the layout; parent and plugin must agree.
 pub const VERSION: u32 = 6;
-/// Most recorded vCPUs (threads at the same time).
+/// Most recorded vCPUs (simultaneous threads).
 pub const LANES: usize = 4096;
-/// Most recorded threads of one image.
+/// Most recorded threads of an image.
 pub const THREADS: usize = 1 << 16;
-/// Events of one buffer: 64 KiB, a part of the second-level cache.
+/// Events of a buffer: 64 KiB, a part of the second-level cache.
 pub const BUFFER_EVENTS: usize = 4096;
-/// Buffers of a lane: one is filled while others wait to be worked off.
+/// Buffers of a lane: one is filled while the rest wait for processing.
 pub const BUFFERS: usize = 8;
-/// Events of all buffers of a lane.
+/// Events of a lane's buffers.
 pub const RING_EVENTS: usize = BUFFERS * BUFFER_EVENTS;
 /// Most static instructions.
 pub const INSTRUCTIONS: usize = 1 << 26;
@@ -39,7 +39,7 @@ pub const INSTRUCTIONS: usize = 1 << 26;
 pub const BLOCKS: usize = 1 << 23;
 /// Most placements of data objects.
 pub const PLACEMENTS: usize = 1 << 22;
-/// Most touches of a thread that are stored for optimal replacement: 512 MiB.
+/// Most touches of a thread stored for optimal replacement: 512 MiB.
 pub const TOUCHES: usize = 1 << 26;
 /// Bytes of the log of mappings.
 const LOG_BYTES: usize = 16 << 20;
@@ -55,7 +55,7 @@ const BLOCKS_AT: usize =
 const PLACEMENTS_AT: usize = BLOCKS_AT + BLOCKS * size_of::<BlockRecord>();
 const ARENA_AT: usize = (PLACEMENTS_AT + PLACEMENTS * size_of::<Placement>()).next_multiple_of(PAGE);
 
-/// Sizes of a file that are tried, largest first: limits of the process may forbid the larger ones.
+/// Sizes of a file in order of trial, largest first: limits of the process may forbid large files.
 const SIZES: [usize; 4] = [1 << 40, 1 << 37, 1 << 34, ARENA_AT + (1 << 30)];
 
 /// How an image stands.
@@ -66,7 +66,7 @@ pub mod state {
     pub const RUNNING: u32 = 1;
     /// Ended by `exit`.
     pub const ENDED: u32 = 2;
-    /// Replaced its program; the next image is another file.
+    /// Replaced the program; the next image is another file.
     pub const EXECUTED: u32 = 3;
 }
 
@@ -77,7 +77,7 @@ pub struct Header {
     pub magic: AtomicU64,
     /// [`VERSION`].
     pub version: AtomicU32,
-    /// One of [`state`].
+    /// A state of [`state`].
     pub state: AtomicU32,
     /// Process id.
     pub pid: AtomicU32,
@@ -89,7 +89,7 @@ pub struct Header {
     pub stopped: AtomicU32,
     /// Threads recorded, indices into the thread records.
     pub threads: AtomicU32,
-    /// Threads that found no room.
+    /// Threads without room.
     pub threads_lost: AtomicU32,
     /// Static instructions recorded.
     pub instructions: AtomicU32,
@@ -97,13 +97,13 @@ pub struct Header {
     pub blocks: AtomicU32,
     /// Bytes of the log of mappings.
     pub log: AtomicU32,
-    /// Forked children that could not be recorded.
+    /// Forked children not recorded.
     pub children_lost: AtomicU32,
-    /// Blocks that follow a guest's buffer in another order than the serialised run promised.
+    /// Times that a thread went on without the turn, in a serialised run.
     pub out_of_turn: AtomicU32,
-    /// Not 0 when only some functions are counted.
+    /// Not 0 if counts are restricted to functions.
     pub restricted: AtomicU32,
-    /// log2 of the granule that sets and optimal replacement are about.
+    /// log2 of the granule of sets and optimal replacement.
     pub extra_granule: AtomicU32,
     /// Placements of data objects.
     pub placements: AtomicU32,
@@ -117,21 +117,21 @@ pub struct Header {
     pub bytes: AtomicU64,
     /// Host address minus guest address.
     pub guest_base: AtomicU64,
-    /// Bytes of the arena that are taken.
+    /// Taken bytes of the arena.
     pub taken: AtomicUsize,
-    /// Offset in the arena of what the whole process' analysis keeps (serialised runs).
+    /// Offset in the arena of the whole process' analysis state (serialised runs).
     pub whole: AtomicU64,
-    /// Signals that the program handled.
+    /// Signals handled by the program.
     pub signals: AtomicU64,
-    /// A bit for each of the first 64 functions asked for that was found.
+    /// A bit for each function found, of the first 64 asked for.
     pub functions_found: AtomicU64,
-    /// A bit for each of the first 64 functions to be skipped that was found.
+    /// A bit for each function found, of the first 64 to be skipped.
     pub skipped_found: AtomicU64,
-    /// A bit for each of the functions of which whole calls are distinguished that was found.
+    /// A bit for each function found, of the functions with whole calls distinguished.
     pub inclusive_found: AtomicU64,
-    /// What is counted besides, of the whole process (serialised runs).
+    /// Additional counts of the whole process (serialised runs).
     pub extra: Extra,
-    /// Why recording stopped, or a program was run without it: text, zero at the end.
+    /// Why recording stopped, or a program was run without recording: text, zero at the end.
     pub reason: [AtomicU32; 128],
     /// Path of the program's file, zero at the end.
     pub program: [AtomicU32; 256],
@@ -139,46 +139,45 @@ pub struct Header {
 
 const _: () = assert!(size_of::<Header>() <= LANES_AT);
 
-/// What a vCPU's callbacks touch at every event; a cache line of its own.
+/// Data touched by a vCPU's callbacks at every event; a separate cache line.
 #[repr(C, align(64))]
 pub struct Lane {
-    /// Where the next event goes: an address in the traced process.
+    /// Place of the next event: an address in the traced process.
     pub cursor: AtomicU64,
-    /// End of the buffer that is being filled; equal to `cursor` when there is none yet.
+    /// End of the buffer in use; equal to `cursor` before the first buffer.
     pub end: AtomicU64,
     /// Index of the thread record plus 1; 0 before the thread's first event.
     pub thread: AtomicU32,
-    /// Placements that the thread knows.
+    /// Placements known to the thread.
     pub placed: AtomicU32,
-    /// Number of the event that was the first in the ring's first buffer: events that the engine
-    /// had seen before it.
+    /// Number of the first event in the ring's first buffer: events seen before by the engine.
     pub base: AtomicU64,
-    /// Filled buffers since that event; the cursor is in the buffer with this number modulo
-    /// [`BUFFERS`].
+    /// Filled buffers since the ring's first event; the
+    /// cursor is in the buffer `filled` modulo [`BUFFERS`].
     pub filled: AtomicU64,
-    /// Where the thread counts its executions of blocks: an address in the traced process; 0 before
-    /// it has begun.
+    /// Place of the thread's counts of block executions: an address
+    /// in the traced process; 0 before the thread has begun.
     pub counts: AtomicU64,
 }
 
-/// One thread.
+/// Record of a thread.
 #[repr(C, align(128))]
 pub struct ThreadRecord {
-    /// Its thread id.
+    /// Thread id.
     pub tid: AtomicU32,
     /// The vCPU of the thread.
     pub lane: AtomicU32,
-    /// 1 after its end and the work on its last buffer.
+    /// 1 after the thread's end and the work on the last buffer.
     pub ended: AtomicU32,
     /// Reserved.
     pub reserved: AtomicU32,
-    /// Offset in the arena of its engine's state; 0 if the whole process has one.
+    /// Offset in the arena of the engine's state; 0 if the whole process has an engine.
     pub analyses: AtomicU64,
-    /// Offset in the arena of [`BLOCKS`] numbers: how often it executed each block.
+    /// Offset in the arena of [`BLOCKS`] numbers: executions of each block.
     pub counts: AtomicU64,
     /// Events worked off.
     pub events: AtomicU64,
-    /// What is counted besides.
+    /// Additional counts.
     pub extra: Extra,
 }
 
@@ -187,21 +186,21 @@ pub struct ThreadRecord {
 pub struct Extra {
     /// Simulation of caches.
     pub cache: AtomicU64,
-    /// Parallelism: of the whole thread, and of each function whose whole calls are measured.
+    /// Parallelism: of the whole thread, and of each function with whole calls measured.
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
-    /// What runs within whole calls of functions.
+    /// State of execution within whole calls of functions.
     pub inside: AtomicU64,
     /// Stacks within sets.
     pub sets: AtomicU64,
     /// Granules touched, in order, for optimal replacement: [`TOUCHES`] numbers.
     pub touches: AtomicU64,
-    /// How many there are.
+    /// Number of touches.
     pub count: AtomicU64,
-    /// Touches of the granule touched just before, which are not stored: their distance is 0.
+    /// Touches of the granule touched just before, not stored, because the distance is 0.
     pub repeats: AtomicU64,
-    /// Touches that found no room.
+    /// Touches without room.
     pub lost: AtomicU64,
-    /// Not 0 while a buffer is worked off: if that stays, its events were counted in part.
+    /// Not 0 while a buffer is processed: if left set, the buffer's events were counted in part.
     pub busy: AtomicU64,
 }
 
@@ -212,13 +211,13 @@ pub struct Region {
     bytes: usize,
 }
 
-// SAFETY: everything shared is reached through atomics, or through an analysis that one thread owns.
+// SAFETY: shared data is reached through atomics, or through an analysis owned by one thread.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Makes the file and maps it, with the size of `like` if given.
+    /// Makes and maps the file, with the size of `like` if given.
     pub fn create(path: &Path, like: Option<&Region>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
@@ -247,16 +246,15 @@ impl Region {
         Err(refused)
     }
 
-    /// Memory of this process alone in the place of a file that could not be made: callbacks still
-    /// find their lanes.
+    /// Private memory of the process in place of a file not made: callbacks still find lanes.
     pub fn replace_by_private(at: &Region) -> io::Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: replaces this process's mapping by one of the same size.
+        // SAFETY: replaces the process's mapping by a mapping of equal size.
         let mapped = unsafe { libc::mmap(at.base.as_ptr().cast(), at.bytes, READ_WRITE, flags, -1, 0) };
         if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Maps a traced process's file. Writes stay in this process, so finishing is harmless.
+    /// Maps a traced process's file. Writes stay in the caller's process: finishing is harmless.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).open(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
@@ -278,8 +276,8 @@ impl Region {
         Ok(region)
     }
 
-    /// Puts fresh memory into the unused part: stray writes of the program there would count as
-    /// zeros.
+    /// Puts fresh memory into the unused part: stray writes of
+    /// the program into the unused part would be taken as zeros.
     fn empty_free_room(&self) -> io::Result<()> {
         let taken = self.taken().load(Ordering::Relaxed).min(self.len()).next_multiple_of(PAGE);
         let bytes = self.len().saturating_sub(taken);
@@ -289,25 +287,25 @@ impl Region {
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let from: NonNull<u8> = self.at(ARENA_AT + taken);
-        // SAFETY: replaces the end of our own mapping, which nobody refers to yet.
+        // SAFETY: replaces the end of our own mapping, without references yet.
         mapping(unsafe { libc::mmap(from.as_ptr().cast(), bytes, READ_WRITE, flags, -1, 0) }).map(drop)
     }
 
     /// Gives the address range back.
     pub fn unmap(self) {
-        // SAFETY: mapped by us with this size; `self` was the way to reach it.
+        // SAFETY: mapped by us with `self.bytes`; reached only through `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 
     fn at<T>(&self, offset: usize) -> NonNull<T> {
         debug_assert!(offset + size_of::<T>() <= self.bytes);
-        // SAFETY: all callers pass offsets of the fixed part, which every size in `SIZES` holds.
+        // SAFETY: callers pass offsets of the fixed part, contained in every size of `SIZES`.
         unsafe { self.base.add(offset) }.cast()
     }
 
     /// The header.
     pub fn header(&self) -> &Header {
-        // SAFETY: atomics, for which any bytes are valid, and mapped as long as the region.
+        // SAFETY: atomics, valid for every byte value, and mapped as long as the region.
         unsafe { self.at(0).as_ref() }
     }
 
@@ -323,20 +321,21 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.at(THREADS_AT).as_ptr(), THREADS) }
     }
 
-    /// The event buffer of a lane with this number since the ring was empty.
+    /// A lane's event buffer by number since the ring was empty.
     pub fn buffer(&self, lane: usize, number: u64) -> NonNull<Event> {
         let at = (lane % LANES) * RING_EVENTS + number as usize % BUFFERS * BUFFER_EVENTS;
         self.at(BUFFERS_AT + at * size_of::<Event>())
     }
 
-    /// The events in a thread's buffers that its engine, which has seen `consumed` events, has not;
-    /// for the parent.
+    /// The events in a thread's buffers unseen by the
+    /// engine, after `consumed` events seen; for the parent.
     pub fn unseen(&self, thread: usize, consumed: u64) -> Vec<Event> {
         let record = self.threads().get(thread);
         let lane_number = record.map_or(usize::MAX, |record| record.lane.load(Ordering::Relaxed) as usize);
         let Some(lane) = self.lanes().get(lane_number) else { return Vec::new() };
         if lane.thread.load(Ordering::Relaxed) as usize != thread + 1 {
-            // Another thread has the lane now; this one was worked off at its end.
+            // Another thread has the lane now; the ended
+            // thread's buffers were processed at the end.
             return Vec::new();
         }
         let (base, filled) = (lane.base.load(Ordering::Relaxed), lane.filled.load(Ordering::Relaxed));
@@ -344,7 +343,7 @@ impl Region {
         let offset = unsafe { self.buffer(lane_number, filled).cast::<u8>().offset_from(self.base) };
         let start = self.header().address.load(Ordering::Relaxed).wrapping_add(offset as u64);
         let partial = lane.cursor.load(Ordering::Relaxed).wrapping_sub(start) / size_of::<Event>() as u64;
-        // Between two buffers the cursor is at the end of the one before.
+        // Between two buffers the cursor is at the end of the earlier buffer.
         let partial = if partial > BUFFER_EVENTS as u64 { 0 } else { partial };
         let end = filled.saturating_mul(BUFFER_EVENTS as u64).saturating_add(partial);
         let seen = consumed.saturating_sub(base);
@@ -354,7 +353,8 @@ impl Region {
         }
         let event = |number: u64| {
             let buffer = self.buffer(lane_number, number / BUFFER_EVENTS as u64);
-            // SAFETY: within the buffer; any bytes are a valid event, and their writer is gone.
+            // SAFETY: within the buffer; every byte pattern
+            // is a valid event, and the writer is gone.
             unsafe { buffer.add(number as usize % BUFFER_EVENTS).read() }
         };
         (seen..end).map(event).collect()
@@ -375,14 +375,14 @@ impl Region {
         self.at(PLACEMENTS_AT)
     }
 
-    /// Placements so far.
+    /// Placements up to now.
     pub fn placed(&self) -> &[Placement] {
         let count = (self.header().placements.load(Ordering::Acquire) as usize).min(PLACEMENTS);
         // SAFETY: within the fixed part; entries below the count are written and do not change.
         unsafe { std::slice::from_raw_parts(self.placements().as_ptr(), count) }
     }
 
-    /// The code translated so far.
+    /// The code translated up to now.
     pub fn code(&self) -> Code<'_> {
         let header = self.header();
         let blocks = (header.blocks.load(Ordering::Acquire) as usize).min(BLOCKS);
@@ -396,7 +396,7 @@ impl Region {
         }
     }
 
-    /// Adds text to the log of mappings; false when it is full.
+    /// Adds text to the log of mappings; false if the log is full.
     pub fn append_log(&self, text: &[u8]) -> bool {
         let used = self.header().log.load(Ordering::Relaxed) as usize;
         if used + text.len() > LOG_BYTES {
@@ -421,11 +421,11 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.at(LOG_AT).as_ptr(), used) }
     }
 
-    /// Copies code tables, placements and log from another region, for a forked child whose
-    /// translated code refers to them.
+    /// Copies code tables, placements and log from another region, for
+    /// a forked child with translated code referring to the tables.
     ///
     /// # Safety
-    /// Nobody may be writing either.
+    /// Neither region may have a concurrent writer.
     pub unsafe fn copy_code(&self, from: &Region) {
         let (ours, theirs) = (self.header(), from.header());
         let counted = |count: &AtomicU32, most: usize| (count.load(Ordering::Acquire) as usize).min(most);
@@ -452,10 +452,10 @@ impl Region {
         ours.guest_base.store(theirs.guest_base.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Moves another mapping of the same size to this region's address.
+    /// Moves another mapping of equal size to the region's address.
     pub fn take_place_of(self, old: &Region) -> io::Result<()> {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: both mappings are ours and of the same size; the old one is replaced as a whole.
+        // SAFETY: both mappings are ours and of equal size; the old mapping is replaced as a whole.
         let moved = unsafe {
             libc::mremap(self.base.as_ptr().cast(), self.bytes, self.bytes, flags, old.base.as_ptr())
         };
@@ -470,7 +470,8 @@ impl Region {
     }
 }
 
-// SAFETY: the range after the fixed part, mapped as long as the region; nothing else uses it.
+// SAFETY: the range after the fixed part, mapped as long
+// as the region; no further user of the range exists.
 unsafe impl Arena for Region {
     fn base(&self) -> NonNull<u8> {
         self.at(ARENA_AT)
@@ -485,8 +486,8 @@ unsafe impl Arena for Region {
         let start = (offset as usize).next_multiple_of(PAGE);
         let end = (offset as usize).saturating_add(bytes).min(self.len()) / PAGE * PAGE;
         if start < end {
-            // SAFETY: whole pages of the arena that their owner has given up. A refusal only keeps
-            // the memory.
+            // SAFETY: whole pages of the arena, given up by
+            // the owner. A refusal only keeps the memory.
             unsafe {
                 libc::madvise(
                     self.at::<u8>(ARENA_AT + start).as_ptr().cast(),
@@ -512,19 +513,20 @@ fn map(file: i32, bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping of an open file.
     let mapped = unsafe { libc::mmap(std::ptr::null_mut(), bytes, READ_WRITE, flags, file, 0) };
     let base = mapping(mapped)?;
-    // A core dump of the program is about the program. SAFETY: the mapping just made.
+    // A core dump of the program is about the program.
+    // SAFETY: the mapping just made.
     unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTDUMP) };
     Ok(base)
 }
 
-/// The soft limit of a file's size, raised to the hard one until dropped: the program is limited in
-/// what it writes, not in what is counted about it.
+/// The soft limit of a file's size, raised to the hard limit until dropped:
+/// the limit is on the program's writes, not on counts about the program.
 struct RaisedLimit(libc::rlimit);
 
 impl RaisedLimit {
     fn begin() -> Self {
         let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-        // SAFETY: the structures are live. Where a call is refused, the limit stays as it is.
+        // SAFETY: the structures are live. If a call is refused, the limit stays.
         unsafe {
             if libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) == 0 && limit.rlim_cur != limit.rlim_max {
                 let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
@@ -554,7 +556,7 @@ fn file_size_limit() -> u64 {
     }
 }
 
-/// Stores a text in words, cut to their room.
+/// Stores a text in words, cut to the words' room.
 pub fn store_text(words: &[AtomicU32], text: &[u8]) {
     let room = (words.len() * 4).saturating_sub(1);
     let text = text.get(..room).unwrap_or(text);
@@ -567,7 +569,7 @@ pub fn store_text(words: &[AtomicU32], text: &[u8]) {
     }
 }
 
-/// The text that [`store_text`] stored.
+/// The text stored by [`store_text`].
 pub fn load_text(words: &[AtomicU32]) -> Vec<u8> {
     let bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
     bytes.take_while(|byte| *byte != 0).collect()

@@ -1,15 +1,15 @@
-//! What QEMU changes about a program's start, and what is done against that: the process' name, and
+//! Remedies for QEMU's changes of a program's start: the process' name, and
 //! QEMU's own line on the program's stderr when a signal ends the program.
 //!
-//! Limits: QEMU passes no variable of the environment twice, and shows addresses and an auxiliary
-//! vector of its own.
+//! Limits: QEMU passes no variable of the environment twice,
+//! and shows different addresses and auxiliary vector.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// How QEMU's line about a signal begins (`dump_core_and_abort` in `linux-user/signal.c`, 7.2 to 10.0).
 const SIGNAL_LINE: &[u8] = b"qemu: uncaught target signal";
 
-/// Names the process after its program, as `execve` does for a program that runs without QEMU.
+/// Names the process after the program, as `execve` does without QEMU.
 pub fn name_process(file: &[u8]) {
     let name = file.rsplit(|byte| *byte == b'/').next().unwrap_or(file);
     // The kernel takes the first 15 bytes; the rest of the array stays zero.
@@ -37,12 +37,13 @@ struct Functions {
     close: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
 }
 
-/// Has QEMU's messages pass through [`write`], which leaves one out. The stream takes no descriptor.
+/// Has QEMU's messages pass through [`write`], which leaves
+/// the line of the signal out. The stream takes no descriptor.
 pub fn silence_signal_line() {
     let functions = Functions { read: None, write: Some(write), seek: None, close: None };
     let mode: &CStr = c"w";
-    // SAFETY: the plugin is being installed: QEMU has one thread, which writes nothing now. A
-    // stream of the C library takes the place of another.
+    // SAFETY: the plugin is being installed: QEMU has one thread, which is
+    // not writing now. A stream of the C library takes the place of a stream.
     unsafe {
         let stream = fopencookie(std::ptr::null_mut(), mode.as_ptr(), functions);
         if !stream.is_null() {
@@ -53,12 +54,12 @@ pub fn silence_signal_line() {
 }
 
 unsafe extern "C" fn write(_: *mut c_void, text: *const c_char, bytes: usize) -> isize {
-    // SAFETY: the C library passes so many live bytes.
+    // SAFETY: the C library passes `bytes` live bytes.
     let line = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), bytes) };
     if line.starts_with(SIGNAL_LINE) {
         return bytes.cast_signed();
     }
-    // SAFETY: as above. As for any stderr, an error has nowhere to go.
+    // SAFETY: as above. As usual for stderr, an error cannot be reported.
     unsafe { libc::write(libc::STDERR_FILENO, text.cast(), bytes) };
     bytes.cast_signed()
 }

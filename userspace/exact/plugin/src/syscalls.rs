@@ -1,7 +1,7 @@
-//! System calls: where threads end, programs are replaced, signals get handlers and files are mapped.
+//! System calls: ends of threads, replaced programs, signals' handlers and mapped files.
 //!
-//! Numbers and arguments are those of x86-64 Linux (`arch/x86/entry/syscalls/syscall_64.tbl`). What
-//! the kernel itself reads and writes in the program's memory is not seen.
+//! Numbers and arguments are from x86-64 Linux (`arch/x86/entry/syscalls/syscall_64.tbl`).
+//! The kernel's own reads and writes in the program's memory are not seen.
 
 use std::{
     ffi::c_uint,
@@ -69,7 +69,7 @@ fn before(process: &Process, vcpu: c_uint, number: i64, [a1, a2, a3]: [u64; 3]) 
         }
         libc::SYS_rt_sigaction if a2 != 0 => note_handler(process, a1, a2),
         libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_mremap | libc::SYS_mmap => {
-            // `mmap` chooses its address: any known code may be affected.
+            // `mmap` chooses the address: all known code may be affected.
             let (start, bytes) = if number == libc::SYS_mmap && a3 & libc::PROT_EXEC as u64 != 0 {
                 (0, u64::MAX)
             } else {
@@ -96,7 +96,7 @@ fn note_handler(process: &Process, signal: u64, action: u64) {
     }
 }
 
-/// After a system call. One that was to replace the program, and comes here, did not.
+/// After a system call. A call to replace the program has failed if execution comes here.
 pub unsafe extern "C" fn on_return(_: Id, vcpu: c_uint, number: i64, result: i64) {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let Some(process) = process::current() else { return };
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn on_return(_: Id, vcpu: c_uint, number: i64, result: i64
     }
 }
 
-/// A vCPU and its thread have ended.
+/// A vCPU and the vCPU's thread have ended.
 pub unsafe extern "C" fn on_vcpu_end(_: Id, vcpu: c_uint) {
     if catch_unwind(AssertUnwindSafe(|| recorder::end_thread(vcpu))).is_err() {
         process::stop("a fault at the end of a thread");

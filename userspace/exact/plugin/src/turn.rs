@@ -1,10 +1,10 @@
 //! Threads take turns, for runs with one global order (`order=one`).
 //!
-//! Whoever holds the turn fills its buffer, has it analysed, and passes the turn on; so the one
-//! analysis sees the events of all threads in an order in which the program really ran. A thread
-//! that blocks in a system call gives the turn back first. QEMU itself sometimes stops all vCPUs
-//! (to flush translated code), while one holds the turn and others wait for it: whoever has waited
-//! [`PATIENCE`] goes on without it, and is counted.
+//! The thread with the turn fills a buffer, has the buffer analysed, and passes the
+//! turn on: the single analysis sees the threads' events in an order of the real run. A
+//! thread gives the turn back before blocking in a system call. QEMU sometimes stops
+//! every vCPU (to flush translated code), while one thread has the turn and the rest
+//! wait: after waiting [`PATIENCE`], a thread goes on without the turn, and is counted.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError, atomic::Ordering::Relaxed},
@@ -21,7 +21,7 @@ struct Queue {
     next: u64,
     /// The ticket on turn.
     serving: u64,
-    /// Thread that holds the turn; 0 for none.
+    /// Thread with the turn; 0 without.
     holder: i32,
 }
 
@@ -85,9 +85,9 @@ pub fn pass_on() {
     }
 }
 
-/// In a forked child, without the other threads.
+/// In a forked child, with a single thread.
 pub fn reset() {
-    // The lock may be locked by a thread that the child does not have; then the order stays unguarded.
+    // The lock may be locked by a thread missing in the child; then the order stays unguarded.
     if let Ok(mut queue) = QUEUE.try_lock() {
         *queue = Queue { next: 0, serving: 0, holder: 0 };
     }

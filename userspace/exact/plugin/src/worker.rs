@@ -1,13 +1,13 @@
-//! Analyses beside the program: each of the program's threads has a worker thread that works off
-//! its filled buffers, so recording and counting overlap on free processors.
+//! Analyses beside the program: each of the program's threads has a worker thread
+//! for the filled buffers, hence recording and counting overlap on free processors.
 //!
 //! Buffers are handed over in order, one at a time, and the engine belongs to whoever has a buffer
-//! to work off: to the worker as long as there are filled ones, else to the program's thread. The
-//! locks are taken once in a buffer. Signals are blocked in workers: all of them are the program's.
+//! to work off: to the worker as long as buffers are filled, otherwise to the program's thread. The
+//! locks are taken once in a buffer. Signals are blocked in workers: signals are the program's.
 //!
-//! Not here: runs in one global order, and processes restricted to one processor, which count while
-//! recording. Limits: a program's death by a signal interrupts its worker, so the accesses of one
-//! batch are counted in part.
+//! Not here: runs in one global order, and processes restricted to one
+//! processor, which count while recording. Limits: a program's death by a
+//! signal interrupts the worker: the accesses of one batch are counted in part.
 
 use std::{
     ffi::c_uint,
@@ -28,19 +28,19 @@ use crate::{
 
 /// The worker of each lane's thread.
 static WORKERS: [AtomicPtr<Worker>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
-/// Set when a worker could not be had: no other one is tried.
+/// Set after a worker could not be created: no further attempt is made.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// Bytes of a worker's stack.
 const STACK: usize = 1 << 20;
-/// Filled buffers for which a sleeping worker is woken.
+/// Filled buffers to wake a sleeping worker.
 const WAKE_AT: u64 = 2;
 
-/// A worker in the view of its thread and of the program's.
+/// A worker in the view of the worker's thread and of the program's.
 pub struct Worker {
     queue: Mutex<Queue>,
-    /// There is work.
+    /// Wakes the worker after a buffer is filled.
     work: Condvar,
-    /// There is room.
+    /// Wakes the program's thread after a buffer is free.
     room: Condvar,
 }
 
@@ -52,7 +52,7 @@ struct Queue {
     done: u64,
     /// The worker sleeps.
     idle: bool,
-    /// The program's thread sleeps until so few buffers wait.
+    /// The program's thread sleeps until at most the given number of buffers wait.
     wanted: Option<u64>,
     /// The program's thread has ended.
     ended: bool,
@@ -63,21 +63,21 @@ impl Worker {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands a filled buffer over, and waits until there is room for another one.
+    /// Hands a filled buffer over, and waits until a further buffer has room.
     pub fn hand_over(&self) {
         let mut queue = self.lock();
         queue.filled += 1;
         if queue.idle && queue.filled - queue.done >= WAKE_AT {
             self.work.notify_one();
         }
-        // The next buffer to fill counts too. Without a free one, half of them are waited for, not
-        // one.
+        // The next buffer to fill counts too. Without a free
+        // buffer, the wait is for half of the buffers, not for one.
         if queue.filled - queue.done >= BUFFERS as u64 {
             drop(self.wait(queue, BUFFERS as u64 / 2));
         }
     }
 
-    /// Waits until all buffers are worked off: the engine is the caller's then.
+    /// Waits until the buffers are processed: the engine is the caller's then.
     pub fn finish(&self) {
         self.work.notify_one();
         let mut queue = self.wait(self.lock(), 0);
@@ -107,7 +107,8 @@ impl Worker {
             }
             let buffer = process.region().buffer(vcpu as usize, queue.done);
             drop(queue);
-            // SAFETY: the buffer is filled, and its thread does not write before its release.
+            // SAFETY: the buffer is filled, and the program's
+            // thread does not write before the release.
             let events = unsafe { std::slice::from_raw_parts(buffer.as_ptr(), BUFFER_EVENTS) };
             if !process.has_stopped() {
                 if let Err(why) = analyses::observe(process, vcpu, record, events) {
@@ -124,13 +125,13 @@ impl Worker {
     }
 }
 
-/// The worker of a lane's thread, which is made if it is not there yet; `None` when the thread is
-/// to count by itself.
+/// The worker of a lane's thread, created at first use;
+/// `None` if the thread is to count without a worker.
 pub fn of(process: &'static Process, vcpu: c_uint, record: &'static ThreadRecord) -> Option<&'static Worker> {
     let slot = WORKERS.get(vcpu as usize)?;
     let known = slot.load(Relaxed);
     let found = if known.is_null() { begin(process, vcpu, record)? } else { known };
-    // SAFETY: valid until `end`, which the lane's own thread calls.
+    // SAFETY: valid until `end`, called by the lane's own thread.
     unsafe { found.as_ref() }
 }
 
@@ -162,10 +163,10 @@ fn begin(process: &'static Process, vcpu: c_uint, record: &'static ThreadRecord)
     Some(kept)
 }
 
-/// Calls `f` with all signals blocked, which new threads inherit.
+/// Calls `f` with every signal blocked, which new threads inherit.
 fn without_signals(f: impl FnOnce() -> bool) -> bool {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: both sets are written before their first read, by the calls with their addresses.
+    // SAFETY: both sets are written before the first read, by the calls with the sets' addresses.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         if libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) != 0 {
@@ -177,19 +178,19 @@ fn without_signals(f: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// The lane's thread has ended, and its buffers are worked off.
+/// The lane's thread has ended, and the buffers are processed.
 pub fn end(vcpu: c_uint) {
     let Some(slot) = WORKERS.get(vcpu as usize) else { return };
     let kept = slot.swap(std::ptr::null_mut(), Relaxed);
     if !kept.is_null() {
-        // SAFETY: made by `Arc::into_raw` in `begin`; only the lane's thread uses it.
+        // SAFETY: made by `Arc::into_raw` in `begin`; used only by the lane's thread.
         let worker = unsafe { Arc::from_raw(kept) };
         worker.lock().ended = true;
         worker.work.notify_one();
     }
 }
 
-/// In a forked child, which has no workers.
+/// In a forked child, without workers.
 pub fn reset() {
     for slot in &WORKERS {
         if !slot.load(Relaxed).is_null() {

@@ -59,7 +59,8 @@ fn measure(mut source: Source, accesses: u64, config: Config) -> (f64, u64, f64)
     (spent as f64 / summary.accesses as f64, grain.cold, bytes)
 }
 
-/// Processor time of this thread: other load on the machine does not count, but for the caches.
+/// Processor time of the calling thread: foreign load on
+/// the machine does not count, except for the caches.
 fn thread_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the struct.
@@ -96,7 +97,7 @@ fn sources() -> Sources {
             })
         }),
         ("stack", || {
-            // Calls three deep, each with a frame of 96 bytes and six accesses to it.
+            // Calls three deep, each with a frame of 96 bytes and six accesses to the frame.
             let mut random = fastrand::Rng::with_seed(7);
             Box::new(move |events| {
                 while events.len() < BLOCK - 64 {

@@ -1,7 +1,7 @@
-//! A batch of accesses on its way through the engine, as arrays.
+//! A batch of accesses on the way through the engine, as arrays.
 //!
-//! Loops over whole arrays, whatever of them is in use, have no branches: the compiler makes vector
-//! instructions of them, look-ups (gathers) included.
+//! Loops over whole arrays, in use or not, have no branches: the
+//! compiler makes vector instructions, look-ups (gathers) included.
 
 use locality_stream::Event;
 
@@ -11,7 +11,7 @@ use crate::places::{CHUNK_BITS, Reference, cached};
 /// Accesses of a batch.
 pub(crate) const BATCH: usize = 64;
 
-/// Accesses on their way.
+/// Accesses on the way.
 pub(crate) struct Batch {
     pub(crate) address: [u64; BATCH],
     /// Addresses of last bytes. The end of the address space does not wrap.
@@ -25,9 +25,9 @@ pub(crate) struct Batch {
     context: [u32; BATCH],
 }
 
-/// What [`Batch::take`] found.
+/// Findings of [`Batch::take`].
 pub(crate) struct Taken {
-    /// Events that are calls or returns, as bits.
+    /// Calls or returns among the events, as bits.
     pub(crate) flow: u64,
     pub(crate) stores: u64,
 }
@@ -52,7 +52,7 @@ impl Batch {
         }
     }
 
-    /// Takes events if all of them are accesses; their sites are still open.
+    /// Takes events if every event is an access; the sites are still open.
     #[inline(always)]
     pub(crate) fn take(&mut self, events: &[Event; BATCH]) -> Option<Taken> {
         let (mut all, mut stores, mut flow) = (0, 0, 0);
@@ -65,7 +65,7 @@ impl Batch {
             stores += what >> 48 & 1;
             flow |= (what >> 49 & 1) << index;
         }
-        // Kinds of access are those below 4.
+        // Kinds below 4 are accesses.
         if all >> 50 & 0x3f != 0 {
             return None;
         }
@@ -81,7 +81,7 @@ impl Batch {
         }
     }
 
-    /// Sets the sites that a cache has, and returns which it has not, as bits.
+    /// Sets the sites found in a cache, and returns the missing sites, as bits.
     #[inline(always)]
     pub(crate) fn find_sites<const N: usize>(&mut self, cache: &[Slot; N]) -> u64 {
         let mut missed = 0;
@@ -95,14 +95,14 @@ impl Batch {
         missed
     }
 
-    /// Context and instruction of an access that [`Batch::take`] took.
+    /// Context and instruction of an access taken by [`Batch::take`].
     #[inline(always)]
     pub(crate) fn place(&self, index: usize) -> (u32, u32) {
         (self.context[index & (BATCH - 1)], self.what[index & (BATCH - 1)] as u32)
     }
 }
 
-/// The key of a site in its cache and table; never 0.
+/// The key of a site in cache and table; never 0.
 #[inline(always)]
 pub(crate) fn site_key(context: u32, instruction: u32) -> u64 {
     (u64::from(context) + 1) << 32 | u64::from(instruction)
@@ -123,17 +123,17 @@ pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Touches of granules by a batch, and what is found out about them. Reused by the engine between
-/// batches only because making it anew would mean filling it with zeros.
+/// Touches of granules by a batch, and facts about the touches. Reused by the
+/// engine between batches only because creation would mean filling with zeros.
 pub(crate) struct Touches {
     pub(crate) granule: [u64; BATCH],
     pub(crate) reference: [Reference; BATCH],
     pub(crate) site: [u32; BATCH],
     pub(crate) time: [u64; BATCH],
-    /// Of the touch before: its time, 0 for a first touch, and its site.
+    /// Of the touch before: time, 0 for a first touch, and site.
     pub(crate) use_time: [u64; BATCH],
     pub(crate) use_site: [u32; BATCH],
-    /// Stack distance; all ones for a first touch.
+    /// Stack distance; every bit 1 for a first touch.
     pub(crate) stack: [u64; BATCH],
     pub(crate) time_bin: [u64; BATCH],
     pub(crate) stack_bin: [u64; BATCH],
@@ -158,9 +158,9 @@ impl Touches {
         len: 0,
     };
 
-    /// Takes the granules of accesses from number `access` on, of which `beyond` granules are done,
-    /// until the accesses or the room for touches are used up. The batch's first access has the
-    /// number `first`.
+    /// Takes the granules of accesses from number `access` on, with
+    /// `beyond` granules done, until the accesses or the room for touches
+    /// are used up. The batch's first access has the number `first`.
     #[inline(always)]
     pub(crate) fn split(
         &mut self,
@@ -210,7 +210,7 @@ impl Touches {
         }
     }
 
-    /// Sets the references that a cache of chunks has, and returns which it has not, as bits.
+    /// Sets the references found in a cache of chunks, and returns the missing references, as bits.
     #[inline(always)]
     pub(crate) fn find_places<const N: usize>(&mut self, cache: &[Slot; N]) -> u64 {
         let mut missed = 0;

@@ -1,8 +1,8 @@
 //! Bins of distances: log2 from 0 for people, and a finer set for curves.
 //!
-//! Fine bins: exact below 64, then 32 per power of two, so that a cache size with at most six
-//! significant bits (any of 2^k, 3·2^k, 5·2^k … granules) is an edge between two bins, and the
-//! misses at that size a count.
+//! Fine bins: exact below 64, then 32 per power of two, to make a cache
+//! size with at most six significant bits (2^k, 3·2^k, 5·2^k … granules)
+//! an edge between two bins, and the misses at the size a count.
 
 /// Number of log2 bins: `[0,1) [1,2) [2,4) …`.
 pub const LOG2_BINS: usize = 64;
@@ -16,7 +16,7 @@ pub fn log2_bin(distance: u64) -> usize {
     ((64 - distance.leading_zeros()) as usize).min(LOG2_BINS - 1)
 }
 
-/// Bounds of a log2 bin, `low ≤ distance < high`; the last one has no upper bound.
+/// Bounds of a log2 bin, `low ≤ distance < high`; the last bin has no upper bound.
 pub fn log2_bounds(bin: usize) -> (u64, u64) {
     match bin {
         0 => (0, 1),
@@ -28,12 +28,12 @@ pub fn log2_bounds(bin: usize) -> (u64, u64) {
 /// The fine bin of a distance; always below [`FINE_BINS`].
 #[inline(always)]
 pub fn fine_bin(distance: u64) -> usize {
-    // Below 64 nothing is shifted out; above, the upper six bits are left, the first of which is 1.
+    // Below 64 no bit is shifted out; above, the upper six bits are left, with a leading 1.
     let shift = 63 - SUB_BITS - (distance | 1 << SUB_BITS).leading_zeros();
     ((shift << SUB_BITS) as usize) + (distance >> shift) as usize
 }
 
-/// Lowest distance of a fine bin; the bin ends below that of the next one.
+/// Lowest distance of a fine bin; the bin ends below the next bin's.
 pub fn fine_low(bin: usize) -> u64 {
     let octave = (bin >> SUB_BITS) as u32;
     let within = (bin & ((1 << SUB_BITS) - 1)) as u64;
@@ -43,7 +43,7 @@ pub fn fine_low(bin: usize) -> u64 {
     }
 }
 
-/// Sums fine bins into log2 bins. Exact: every edge of the latter is one of the former.
+/// Sums fine bins into log2 bins. Exact: every edge of a log2 bin is an edge of a fine bin.
 pub fn to_log2(fine: &[u64]) -> Vec<u64> {
     let mut bins = vec![0; LOG2_BINS];
     for (bin, count) in fine.iter().enumerate() {

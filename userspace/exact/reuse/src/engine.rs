@@ -1,11 +1,11 @@
 //! The engine: events in, counts in an arena.
 //!
-//! Per thread (or for several in one given order), exact to the last count. Time is the number of
-//! accesses; an access that spans several granules touches each, in the order of their addresses.
+//! Per thread (or for several in one given order), exact to the last count. Time is the number
+//! of accesses; an access spanning several granules touches each, in the order of addresses.
 //!
-//! When the process is killed in the middle of a batch, at most the accesses of that batch are
-//! counted in part: [`Engine::open`] makes the tables consistent again and tells how many
-//! ([`crate::Summary::torn`]).
+//! When the process is killed in the middle of a batch, at most the
+//! accesses of the batch are counted in part: [`Engine::open`] makes the
+//! tables consistent again and gives the number ([`crate::Summary::torn`]).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -25,12 +25,12 @@ use crate::sites::Sites;
 mod gather;
 mod settle;
 
-/// Granularities of one engine at most.
+/// Granularities of an engine at most.
 pub const MAX_GRANULARITIES: usize = 6;
-/// Marks a complete state of this version.
+/// Marks a complete state of the current version.
 const MAGIC: u64 = u64::from_le_bytes(*b"reuse\0\0\x02");
 
-/// The state; all of it lies in the arena.
+/// The state; entirely in the arena.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct State {
@@ -42,9 +42,9 @@ pub(crate) struct State {
     /// Accesses counted: the time.
     pub(crate) accesses: u64,
     pub(crate) stores: u64,
-    /// Accesses that were left in the middle by a kill.
+    /// Accesses interrupted by a kill.
     pub(crate) torn: u64,
-    /// Events that the source lost.
+    /// Events lost by the source.
     pub(crate) lost: u64,
     /// 1 when the arena ran full.
     pub(crate) full: u64,
@@ -62,7 +62,7 @@ pub(crate) struct State {
 // SAFETY: integers without padding, 8-byte aligned throughout.
 unsafe impl Plain for State {}
 
-/// An `Option` whose bytes are always valid.
+/// An `Option` valid for every byte pattern.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Option64<T> {
@@ -82,7 +82,7 @@ impl<T> Option64<T> {
 }
 
 impl State {
-    /// Where it and its tables lie; `offset` is its own place.
+    /// Ranges of the state and the tables; `offset` is the state's own place.
     fn ranges<A: Arena + ?Sized>(&self, arena: &A, offset: Offset) -> Vec<Range> {
         let mut ranges = vec![Span::<State>::from_parts(offset, 1).range(), self.functions.range()];
         ranges.extend(self.contexts.ranges(arena));
@@ -91,7 +91,7 @@ impl State {
         ranges
     }
 
-    /// Whether as many phases can have ended as it says.
+    /// Whether the number of ended phases is possible.
     fn phases_are_sound(&self) -> bool {
         let mut grains = self.grains.iter().filter_map(Option64::get).peekable();
         let ended = self.phases.checked_mul(self.phase_accesses);
@@ -107,10 +107,10 @@ impl State {
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// No complete state there, or one of another version.
+    /// No complete state, or a state of another version.
     #[error("no state of the reuse engine at this place")]
     NoState,
-    /// Its tables contradict each other.
+    /// The tables contradict each other.
     #[error("the state of the reuse engine is damaged")]
     Damaged,
 }
@@ -120,12 +120,13 @@ pub struct Engine<'a, A: Arena + ?Sized> {
     arena: &'a A,
     state: NonNull<State>,
     offset: Offset,
-    /// Which instructions are in the functions asked for, as far as known; derived, hence not in the arena.
+    /// Whether each instruction is in a requested function,
+    /// as far as known; derived, hence not in the arena.
     selected: Vec<bool>,
     scratch: Box<Scratch>,
 }
 
-/// Room for a batch on its way.
+/// Room for a batch on the way.
 struct Scratch {
     batch: Batch,
     touches: Touches,
@@ -137,12 +138,12 @@ impl Scratch {
     }
 }
 
-// SAFETY: the state belongs to this engine alone.
+// SAFETY: the state belongs to the engine alone.
 unsafe impl<A: Arena + Sync + ?Sized> Send for Engine<'_, A> {}
 
 impl<'a, A: Arena + ?Sized> Engine<'a, A> {
-    /// An engine with an empty state. Granularities that are no powers of two, and those beyond
-    /// [`MAX_GRANULARITIES`], are left out.
+    /// An engine with an empty state. Granularities other than powers of
+    /// two, and granularities beyond [`MAX_GRANULARITIES`], are left out.
     pub fn create(arena: &'a A, config: &Config) -> Result<Engine<'a, A>, ArenaFull> {
         let span: Span<State> = Span::allocate(arena, 1).ok_or(ArenaFull)?;
         let state = span.get(arena).ok_or(ArenaFull)?;
@@ -155,13 +156,14 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         let functions: Span<[u64; 2]> = Span::allocate(arena, config.functions.len()).ok_or(ArenaFull)?;
         if let Some(first) = functions.get(arena) {
             for (index, range) in config.functions.iter().enumerate() {
-                // SAFETY: the span has room for all ranges.
+                // SAFETY: the span has room for each range.
                 unsafe { first.add(index).write([range.start, range.end]) };
             }
         }
         let contexts = Contexts::new(arena, config.max_contexts.max(1)).ok_or(ArenaFull)?;
         let sites = Sites::new(arena, config.max_sites).ok_or(ArenaFull)?;
-        // SAFETY: fresh room for one state, zeroed, which is a valid value; nobody else knows it.
+        // SAFETY: fresh room for a state, zeroed, which
+        // is a valid value; no further reference exists.
         let values = unsafe { &mut *state.as_ptr() };
         values.phase_accesses = config.phase_accesses.max(1);
         values.max_phases = room.phases as u64 & !1;
@@ -180,7 +182,8 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         Ok(Engine { arena, state, offset: span.offset(), selected: Vec::new(), scratch: Scratch::new() })
     }
 
-    /// Takes up the state at `offset`, however the process ended that owned it. It must not run any more.
+    /// Takes up the state at `offset`, however the owning
+    /// process ended. The process must not run any more.
     pub fn open(arena: &'a A, offset: Offset) -> Result<Engine<'a, A>, OpenError> {
         let state = Span::<State>::from_parts(offset, 1).get(arena).ok_or(OpenError::NoState)?;
         let mut engine = Engine { arena, state, offset, selected: Vec::new(), scratch: Scratch::new() };
@@ -221,12 +224,13 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         Ok(engine)
     }
 
-    /// Where the state lies, for [`Engine::open`].
+    /// Offset of the state, for [`Engine::open`].
     pub fn state(&self) -> Offset {
         self.offset
     }
 
-    /// Events taken so far. After a kill the source goes on with the event of this number.
+    /// Events taken up to now. After a kill the source
+    /// goes on with the event of the returned number.
     pub fn consumed(&self) -> u64 {
         self.read().consumed
     }
@@ -236,13 +240,12 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
     }
 
     pub(crate) fn read(&self) -> &State {
-        // SAFETY: the state belongs to this engine alone.
+        // SAFETY: the state belongs to the engine alone.
         unsafe { self.state.as_ref() }
     }
 
     fn values(&mut self) -> &'a mut State {
-        // SAFETY: the state belongs to this engine alone, which is borrowed for writing wherever
-        // this is called.
+        // SAFETY: the state belongs to the engine alone, borrowed for writing by every caller.
         unsafe { &mut *self.state.as_ptr() }
     }
 
@@ -281,7 +284,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
                 state.gather(arena, chunk, scratch);
             } else {
                 for (event, left) in chunk.iter().zip((0..chunk.len() as u64).rev()) {
-                    // What `fetch` settles in between are the events before this one.
+                    // In between, `fetch` settles the events before the current event.
                     unsettled -= left;
                     state.pick::<L, A>(
                         arena,
@@ -328,7 +331,7 @@ impl<A: Arena + ?Sized> Analysis for Engine<'_, A> {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
         {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the instructions that the function is compiled for.
             return unsafe { self.take_v4(events, code) };
         }
         #[cfg(target_arch = "x86_64")]
@@ -338,7 +341,7 @@ impl<A: Arena + ?Sized> Analysis for Engine<'_, A> {
             && is_x86_feature_detected!("lzcnt")
             && is_x86_feature_detected!("popcnt")
         {
-            // SAFETY: the processor has what the function is compiled for.
+            // SAFETY: the processor has the instructions that the function is compiled for.
             return unsafe { self.take_v3(events, code) };
         }
         self.take::<Portable>(events, code)

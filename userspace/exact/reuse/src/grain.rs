@@ -1,8 +1,7 @@
-//! Reuse at one granularity: for each touch of a granule, its distances from the touch before.
+//! Reuse at one granularity: for each touch of a granule, the distances from the touch before.
 //!
-//! A batch goes through in steps, each over all its touches, so that cache misses of different
-//! touches overlap: find the entries (asking for them), ask for the bits of their slots, then
-//! count.
+//! A batch goes through in steps, each over the whole batch, to overlap cache misses of different
+//! touches: find and prefetch the entries, prefetch the bits of the entries' slots, then count.
 
 use locality_stream::{Arena, ArenaFull, Plain, Range, Span};
 
@@ -14,17 +13,17 @@ use crate::order::Order;
 use crate::places::{Claims, Places, entry};
 use crate::prefetch::prefetch;
 
-/// In place of a stack distance: the last fine bin, and log2 bin 0, which with a time distance of 0
-/// is no reuse's.
+/// In place of a stack distance: the last fine bin, and
+/// log2 bin 0; a time distance of 0 marks a first touch.
 const FIRST: u64 = u64::MAX;
 
-/// What is counted, cumulatively.
+/// Cumulative counts.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Counts {
     /// Time distances. Bin 0 has the first touches.
     time: [u64; FINE_BINS],
-    /// Stack distances. The last bin, which no distance reaches, has the first touches.
+    /// Stack distances. The last bin, beyond every distance, has the first touches.
     stack: [u64; FINE_BINS],
 }
 
@@ -49,7 +48,7 @@ impl Counts {
 // SAFETY: integers without padding.
 unsafe impl Plain for Counts {}
 
-/// Sums of time distances modulo 2^64, cumulatively; that of bin 0 means nothing.
+/// Sums of time distances modulo 2^64, cumulatively; the sum of bin 0 is meaningless.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Sums([u64; FINE_BINS]);
@@ -69,17 +68,17 @@ pub(crate) struct Grain {
     counts: Span<Counts>,
     /// Cumulative counts at the ends of phases.
     snapshots: Span<Counts>,
-    /// Sums of the distances counted, then those at the ends of phases; empty when not asked for.
+    /// Sums of the distances counted, then sums at the ends of phases; empty unless requested.
     sums: Span<Sums>,
-    /// Pairs with their distances: see [`cell_key`].
+    /// Pairs with distances: see [`cell_key`].
     cells: Cells,
-    /// Touches whose pair found no room.
+    /// Touches without room for the pair.
     pub(crate) pairs_lost: u64,
 }
 // SAFETY: integers without padding.
 unsafe impl Plain for Grain {}
 
-/// Room that a granularity starts with.
+/// Initial room of a granularity.
 pub(crate) struct Room {
     pub(crate) slots: usize,
     pub(crate) phases: usize,
@@ -134,7 +133,7 @@ impl Grain {
         let (mut access, mut beyond) = (0, 0);
         while access < batch.len {
             touches.split(batch, self.bits & 63, first, &mut access, &mut beyond);
-            // SAFETY: the cache of this granularity, to which nothing else refers meanwhile.
+            // SAFETY: the granularity's cache, without a second reference meanwhile.
             let missed = touches.find_places(unsafe { self.places.cache(arena) });
             if missed != 0 {
                 self.find(arena, touches, missed)?;
@@ -145,8 +144,8 @@ impl Grain {
         Ok(())
     }
 
-    /// Finds the entries of the touches named by the bits `missed`, each step for all of them:
-    /// cache misses overlap.
+    /// Finds the entries of the touches named by the bits
+    /// `missed`, each step for every touch: cache misses overlap.
     #[inline(always)]
     fn find<A: Arena + ?Sized>(
         &mut self,
@@ -163,7 +162,7 @@ impl Grain {
             let found = self.places.find(arena, touches.granule[index])?;
             if let Some((from, to)) = found.moved {
                 self.order.follow(arena, from, to);
-                // At once: the entry left may become another granule's in this batch.
+                // At once: the entry left may become another granule's in the batch.
                 touches.follow(from, to);
             }
             touches.reference[index] = found.reference;
@@ -171,7 +170,7 @@ impl Grain {
         }
         let view = self.order.view(arena);
         for index in bits(missed) {
-            // SAFETY: the entry of a reference that `find` returned.
+            // SAFETY: the entry of a reference returned by `find`.
             view.prefetch(unsafe { (*entry(base, touches.reference[index & (BATCH - 1)])).slot });
         }
         Ok(())
@@ -192,12 +191,11 @@ impl Grain {
         let view = self.order.view(arena);
         let mut head = self.order.head();
         let mut live = self.order.live();
-        // SAFETY: the caller chose a form that the processor has.
+        // SAFETY: the caller chose a form supported by the processor.
         let mut recent = unsafe { L::load(self.order.recent()) };
         for index in 0..len {
-            // SAFETY: `index` is below the lengths of the arrays; references are those that `find`
-            // returned, whose entries do not move; a touched granule's slot is live; there was room
-            // for `len` slots.
+            // SAFETY: `index` is below the lengths of the arrays; references come from `find`, with
+            // unmoving entries; a touched granule's slot is live; room for `len` slots was made.
             unsafe {
                 let reference = *touches.reference.get_unchecked(index);
                 let time = *touches.time.get_unchecked(index);
@@ -219,7 +217,7 @@ impl Grain {
                         head += 1;
                     }
                     if use_time != 0 {
-                        // It has a slot, so the list is full: one drops out.
+                        // The granule has a slot, hence the list is full: a granule drops out.
                         RECENT as u64 + u64::from(view.touch(slot, next, dropped))
                     } else {
                         if dropped != 0 {
@@ -250,7 +248,7 @@ impl Grain {
             touches.time_bin[index] = fine_bin(distance(touches, index)) as u64;
             touches.stack_bin[index] = fine_bin(touches.stack[index]) as u64;
         }
-        // SAFETY: one value, in a span that was allocated or checked; nothing else refers to it.
+        // SAFETY: one value, in an allocated or checked span, without a second reference.
         let counts =
             unsafe { &mut *arena.base().as_ptr().add(self.counts.offset() as usize).cast::<Counts>() };
         for (time, stack) in touches.time_bin.iter().zip(&touches.stack_bin).take(len) {
@@ -261,7 +259,7 @@ impl Grain {
             }
         }
         if self.sums.count() > 0 {
-            // SAFETY: the first of the span, which was allocated or checked; nothing else refers to it.
+            // SAFETY: the first of an allocated or checked span, without a second reference.
             let sums = unsafe { &mut *arena.base().as_ptr().add(self.sums.offset() as usize).cast::<Sums>() };
             for index in 0..len {
                 if let Some(sum) = sums.0.get_mut(touches.time_bin[index] as usize) {
@@ -280,27 +278,27 @@ impl Grain {
                 touches.stack[index],
             );
         }
-        // SAFETY: the caller chose a form that the processor has.
+        // SAFETY: the caller chose a form supported by the processor.
         self.pairs_lost += unsafe { self.cells.count::<L, A>(arena, &touches.key, &mut touches.home, len) };
     }
 
-    /// Keeps the counts as those at the end of phase `index`.
+    /// Keeps the counts as the counts at the end of phase `index`.
     pub(crate) fn end_phase<A: Arena + ?Sized>(&self, arena: &A, index: usize) {
         if let (Some(counts), Some(snapshots)) = (self.counts.get(arena), self.snapshots.get(arena))
             && index < self.snapshots.count()
         {
-            // SAFETY: both are within their spans, which do not overlap.
+            // SAFETY: both are within spans without overlap.
             unsafe { snapshots.add(index).copy_from_nonoverlapping(counts, 1) };
         }
         if let Some(sums) = self.sums.get(arena)
             && index + 1 < self.sums.count()
         {
-            // SAFETY: both are within the span, and not the same.
+            // SAFETY: both are within the span, and different.
             unsafe { sums.add(index + 1).copy_from_nonoverlapping(sums, 1) };
         }
     }
 
-    /// Makes one phase of each two, of `count` phases.
+    /// Merges `count` phases by twos.
     pub(crate) fn merge_phases<A: Arena + ?Sized>(&self, arena: &A, count: usize) {
         let Some(snapshots) = self.snapshots.get(arena) else { return };
         for index in 0..count.min(self.snapshots.count()) / 2 {
@@ -314,9 +312,9 @@ impl Grain {
         }
     }
 
-    /// The counts so far.
+    /// The counts up to now.
     pub(crate) fn counts<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> Option<&'a Counts> {
-        // SAFETY: the owner does not write while it reads.
+        // SAFETY: the owner does not write while reading.
         unsafe { self.counts.slice(arena) }?.first()
     }
 
@@ -326,7 +324,8 @@ impl Grain {
         unsafe { self.snapshots.slice(arena) }.unwrap_or_default()
     }
 
-    /// Sums of time distances so far, then those at the ends of phases, by fine bin; none when not asked for.
+    /// Sums of time distances up to now, then sums at the
+    /// ends of phases, by fine bin; empty unless requested.
     pub(crate) fn sums<'a, A: Arena + ?Sized>(
         &self,
         arena: &'a A,
@@ -336,19 +335,19 @@ impl Grain {
         sums.iter().map(|Sums(bins)| std::iter::once(0).chain(bins.iter().skip(1).copied()).collect())
     }
 
-    /// Pairs with their distances and numbers; keys as [`cell_parts`] takes them apart.
+    /// Pairs with distances and numbers; keys as decoded by [`cell_parts`].
     pub(crate) fn cells<A: Arena + ?Sized>(&self, arena: &A) -> impl Iterator<Item = (u64, u64)> {
         self.cells.iterate(arena)
     }
 
-    /// The latest time of any entry.
+    /// The latest time among entries.
     pub(crate) fn latest<A: Arena + ?Sized>(&self, arena: &A) -> u64 {
         let mut latest = 0;
         self.places.for_each(arena, |_, _, entry| latest = latest.max(entry.time));
         latest
     }
 
-    /// Spoils what [`Grain::repair`] makes anew.
+    /// Spoils the parts rebuilt by [`Grain::repair`].
     #[cfg(test)]
     pub(crate) fn scramble<A: Arena + ?Sized>(&mut self, arena: &A) {
         self.order.scramble(arena);
@@ -363,14 +362,13 @@ impl Grain {
         ranges
     }
 
-    /// Phases of which counts can be stored.
+    /// Phases with room for counts.
     pub(crate) fn phases(&self) -> u64 {
         self.snapshots.count() as u64
     }
 
-    /// Checks tables that come out of another process' hands, which lie apart; makes the order anew
-    /// where it was killed in the middle of a batch (`torn`), or where order and entries contradict
-    /// each other.
+    /// Checks tables from another process, which lie apart; rebuilds the order after a kill
+    /// in the middle of a batch (`torn`), or if order and entries contradict each other.
     pub(crate) fn repair<A: Arena + ?Sized>(&mut self, arena: &A, claims: &mut Claims, torn: bool) -> bool {
         let sound = self.bits < 64
             && self.places.is_whole(arena)

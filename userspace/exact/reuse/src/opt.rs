@@ -1,31 +1,31 @@
 //! Misses under optimal replacement (Belady's MIN) at every power of two: off line, on a recorded
 //! sequence of touches.
 //!
-//! Two passes: backwards for each touch's next one, then Mattson's stack with the next use as
-//! priority (Mattson, Gecsei, Slutz and Traiger, Evaluation techniques for storage hierarchies, IBM
-//! Systems Journal 9, 1970, OPT): the granules of a cache are those of the next smaller one and
-//! some more. Only what the stack's first 1, 2, 4 … places hold matters for caches of these sizes,
-//! so the places between two sizes form a heap, not in order: a touch found in the k-th heap
-//! costs a push and a pop in each heap before it.
+//! Two passes: backwards for each touch's next touch, then Mattson's stack with the next
+//! use as priority (Mattson, Gecsei, Slutz and Traiger, Evaluation techniques for storage
+//! hierarchies, IBM Systems Journal 9, 1970, OPT): the granules of a cache are the next
+//! smaller cache's and more. Only the granules in the stack's first 1, 2, 4 … places
+//! matter for caches of as many granules. The places between two sizes form a heap, not
+//! in order: a touch found in the k-th heap costs a push and a pop in each earlier heap.
 //!
-//! Exact. Cost: 8 bytes a touch and some 40 for each distinct granule; O(k · k) steps for a touch
-//! at a distance below 2^k.
+//! Exact. Cost: 8 bytes a touch and about 40 for each distinct
+//! granule; O(k · k) steps for a touch at a distance below 2^k.
 
 use std::collections::{BinaryHeap, HashMap};
 
-/// Reuses by the smallest cache of a power of two that holds them under optimal replacement.
+/// Reuses by the smallest cache of a power of two with a hit under optimal replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OptMisses {
     /// Touches.
     pub touches: u64,
     /// First touches.
     pub cold: u64,
-    /// Reuses that hit in a cache of 1 granule; of 2 but not of 1; of 4 but not of 2; and so on, as
-    /// far as they occur.
+    /// Reuses that hit in a cache of 1 granule; of 2 but not of
+    /// 1; of 4 but not of 2; further powers as far as needed.
     pub hits: Vec<u64>,
 }
 
-/// The place of a touch that never comes.
+/// The place of a touch that never occurs.
 const NEVER: u32 = u32::MAX;
 
 impl OptMisses {
@@ -59,7 +59,8 @@ impl OptMisses {
         result
     }
 
-    /// Counts reuses that hit in a cache of 2^`level` granules and not in the next smaller one.
+    /// Counts reuses with a hit in a cache of 2^`level`
+    /// granules and a miss in the next smaller cache.
     pub fn hit(&mut self, level: usize, count: u64) {
         if self.hits.len() <= level {
             self.hits.resize(level + 1, 0);
@@ -78,30 +79,31 @@ impl OptMisses {
 /// In no level.
 const ABSENT: u8 = u8::MAX;
 
-/// Mattson's stack, its order known between levels only.
+/// Mattson's stack, ordered between levels only.
 struct Stack {
     levels: Vec<Level>,
-    /// By granule: its level.
+    /// Level of each granule.
     of: Vec<u8>,
 }
 
-/// What a cache of 2^k granules holds beyond the next smaller one.
+/// The granules in a cache of 2^k beyond the next smaller cache.
 #[derive(Default)]
 struct Level {
-    /// (Next use, granule), the latest on top. Of entries that are no more here, because the
-    /// granule was touched, the next use has passed: they never get on top of those that are.
+    /// (Next use, granule), the latest on top. Stale entries, of granules touched since,
+    /// have a passed next use: stale entries never get on top of present entries.
     heap: BinaryHeap<(u32, u32)>,
     /// How many are here.
     live: usize,
 }
 
 impl Stack {
-    /// Touches a granule that will be touched next at `next`. The level where it was.
+    /// Touches a granule with the next touch at `next`. Returns the granule's former level.
     fn touch(&mut self, number: u32, next: u32) -> Option<usize> {
         let of = self.of.get_mut(number as usize)?;
         let found = (*of != ABSENT).then_some(usize::from(*of));
         *of = 0;
-        // The touched one comes to the top; in each level before its own what is used latest is carried down.
+        // The touched granule comes to the top; in each level before the
+        // granule's, the granule with the latest next use is carried down.
         let mut carried = (next, number);
         for at in 0.. {
             if self.levels.len() == at {
@@ -113,7 +115,7 @@ impl Stack {
             }
             let capacity = if at == 0 { 1 } else { 1 << (at - 1) };
             let full = level.live == capacity;
-            // The touched one itself stays in the first level, whose single place is its.
+            // The touched granule stays in the first level, in the single place.
             let evicted = if full && at == 0 { level.heap.pop() } else { None };
             level.heap.push(carried);
             if let Some(of) = self.of.get_mut(carried.1 as usize) {
@@ -135,7 +137,7 @@ impl Stack {
 }
 
 impl Level {
-    /// Drops entries that are no more here when they are the most: the lowest ones.
+    /// Drops stale entries, the lowest, once in the majority.
     fn tidy(&mut self) {
         if self.heap.len() > 2 * self.live + 8 {
             let mut all = std::mem::take(&mut self.heap).into_vec();

@@ -1,16 +1,16 @@
-//! The order of last touches, and how many granules were touched since one of them: the stack distance.
+//! The order of last touches, and the number of granules
+//! touched since a last touch: the stack distance.
 //!
-//! Each live granule has a slot; slots are handed out in order of time, so that the stack distance
-//! is the number of live slots newer than a granule's own (Bennett and Kruskal, LRU stack
-//! processing, IBM J. Res. Dev. 19, 1975; Olken, LBL-12370, 1981). One bit a slot tells whether it
-//! is live; counts stand over blocks of 512 slots, over 32 of those, then over 16 at each level. A
-//! query climbs from the slot only as far as the newest slot's own subtree, so that it costs the
-//! logarithm of the *distance*. The touch that follows it moves one bit, and counts only below that
-//! point.
+//! Each live granule has a slot; slots are handed out in order of time: the stack distance is the
+//! number of live slots newer than a granule's own (Bennett and Kruskal, LRU stack processing, IBM
+//! J. Res. Dev. 19, 1975; Olken, LBL-12370, 1981). One bit per slot tells whether the slot is live;
+//! counts stand over blocks of 512 slots, over 32 blocks, then over 16 at each level. A query
+//! climbs from the slot only as far as the newest slot's own subtree: the cost is the logarithm of
+//! the *distance*. The following touch moves one bit, and counts only below the end of the climb.
 //!
-//! The granules touched last have no slot: they stand in a short list (`lanes`), which answers for
-//! most touches of most programs. One that drops out of the list takes the next slot, so that slots
-//! stay in order of time.
+//! The granules touched last have no slot: they stand in a short list
+//! (`lanes`), sufficient for most touches of most programs. A granule dropping
+//! out of the list takes the next slot, to keep slots in order of time.
 //!
 //! Memory: 4 bytes and 1.1 bits a slot, 2 to 3 slots a granule. Not here: making and mending the
 //! tables (`upkeep`).
@@ -31,11 +31,11 @@ const GROUP_BITS: u32 = 5;
 const FAN_BITS: u32 = 4;
 /// Levels of 32-bit counts; enough for 2^32 slots.
 const LEVELS: usize = 5;
-/// Slots are handed out in multiples of this.
+/// Slots are handed out in multiples of `SLOT_UNIT`.
 const SLOT_UNIT: usize = 1 << BLOCK_BITS;
 
-/// Row `i` keeps what comes after place `i`. Tables, since a comparison would be compiled to
-/// branches, of which one in each query is foretold wrongly.
+/// Row `i` selects the places after place `i`. Tables, since a comparison
+/// would be compiled to branches, with one misprediction in each query.
 static WORDS_AFTER: [[u64; 8]; 8] = {
     let mut rows = [[0; 8]; 8];
     let mut row = 0;
@@ -87,13 +87,13 @@ pub(crate) struct Order {
     bits: Span<u64>,
     blocks: Span<u16>,
     levels: [Span<u32>; LEVELS],
-    /// Which granule has a slot; of no meaning where the slot is not live.
+    /// Granule of each slot; meaningless if the slot is not live.
     granules: Span<Reference>,
     /// Next slot.
     head: u64,
     /// Live slots.
     live: u64,
-    /// The granules touched last, which have no slot.
+    /// The granules touched last, without slots.
     recent: Recent,
 }
 // SAFETY: spans and integers, multiples of 8 bytes, without padding.
@@ -115,7 +115,7 @@ impl Order {
     }
 
     fn allocate<A: Arena + ?Sized>(arena: &A, slots: usize) -> Option<Order> {
-        // Slot numbers fit 32 bits with one to spare, for `head`.
+        // Slot numbers fit 32 bits with one number to spare, for `head`.
         let slots =
             slots.max(1).checked_next_multiple_of(SLOT_UNIT)?.min((u32::MAX as usize) & !(SLOT_UNIT - 1));
         let mut nodes = (slots >> BLOCK_BITS).next_multiple_of(1 << GROUP_BITS);
@@ -156,7 +156,7 @@ impl Order {
         self.head as u32
     }
 
-    /// Sets what a batch moved.
+    /// Sets the values moved by a batch.
     #[inline(always)]
     pub(crate) fn settle(&mut self, head: u32, live: u64, recent: Recent) {
         self.head = u64::from(head);
@@ -176,8 +176,7 @@ impl Order {
             *place = to;
             return;
         }
-        // SAFETY: `to` is the reference of an entry, which was touched or is all zeros; a slot is
-        // below the capacity.
+        // SAFETY: `to` is the reference of a touched or zeroed entry; a slot is below the capacity.
         unsafe {
             let moved = *entry(arena.base().as_ptr(), to);
             if moved.time != 0 && (moved.slot as usize) < self.granules.count() {
@@ -200,7 +199,7 @@ impl Order {
 }
 
 impl View {
-    /// Counts a slot at all levels.
+    /// Counts a slot at every level.
     ///
     /// # Safety
     /// `slot` must be below the capacity.
@@ -218,7 +217,7 @@ impl View {
         }
     }
 
-    /// Makes `head` the slot of a granule that had none.
+    /// Makes `head` the slot of a granule without slot.
     ///
     /// # Safety
     /// `head` must be below the capacity and the next slot.
@@ -232,23 +231,25 @@ impl View {
         }
     }
 
-    /// Frees `slot`, makes `head` the slot of `granule`, and returns how many live slots lay between them.
+    /// Frees `slot`, makes `head` the slot of `granule`,
+    /// and returns the number of live slots between.
     ///
     /// # Safety
     /// `slot` must be live, `head` the next slot and below the capacity.
     #[inline(always)]
     pub(crate) unsafe fn touch(&self, slot: u32, head: u32, granule: Reference) -> u32 {
         let (old, new) = (slot as usize >> 6, head as usize >> 6);
-        // SAFETY: both are below the capacity, and every table has room for each slot below it.
+        // SAFETY: both are below the capacity, and every
+        // table has room for each slot below the capacity.
         unsafe {
             *self.granules.add(head as usize) = granule;
             let word = *self.bits.add(old) & !(1 << (slot & 63));
             *self.bits.add(old) = word;
             let mut newer = (word >> (slot & 63)).count_ones();
             if old != new {
-                // The rest of the block, or up to the head: bits beyond the head are 0. Word by
-                // word: one of them was most likely written just before, which a vector read of all
-                // would have to wait for.
+                // The rest of the block, or up to the head: bits beyond the head
+                // are 0. Word by word: a word was most likely written just before,
+                // and a vector read of the block would have to wait for the write.
                 let block = self.bits.add(old & !7);
                 for (index, mask) in WORDS_AFTER[old & 7].iter().enumerate() {
                     newer += (block.add(index).read_volatile() & mask).count_ones();
@@ -262,7 +263,7 @@ impl View {
         }
     }
 
-    /// Live slots in blocks newer than `old`; moves one count from `old` to `new`.
+    /// Live slots in blocks newer than `old`; moves a count from `old` to `new`.
     ///
     /// # Safety
     /// Both must be blocks of slots below the capacity, `old` before `new` and not empty.
@@ -277,7 +278,7 @@ impl View {
                 newer = newer.wrapping_add(count & mask);
             }
             let mut newer = u32::from(newer);
-            // Of a damaged state counts may be anything; results of it are then wrong, but results.
+            // A damaged state may have arbitrary counts: results are then wrong, without a fault.
             *self.blocks.add(old) = (*self.blocks.add(old)).wrapping_sub(1);
             *self.blocks.add(new) = (*self.blocks.add(new)).wrapping_add(1);
             old >>= GROUP_BITS;

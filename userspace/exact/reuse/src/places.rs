@@ -1,12 +1,11 @@
-//! From a granule to what is known of its last touch.
+//! From a granule to the data of the last touch.
 //!
-//! Eight neighbouring granules are a group. One that is alone in its group has an entry of its own;
-//! with the second one the group gets a chunk of eight entries, and the first one's moves there. A
-//! small direct-mapped cache stands in front of the table of groups.
+//! Eight neighbouring granules are a group. A granule alone in a group has a single entry;
+//! with the second granule the group gets a chunk of eight entries, and the single entry
+//! moves into the chunk. A small direct-mapped cache stands in front of the table of groups.
 //!
-//! Memory: 16 bytes a granule and 2 to 4 for the table where neighbours are used too; 34 to 51
-//! bytes for a granule that is alone in its group; 72 to 80 where two of a group are used, the
-//! worst case.
+//! Memory: 16 bytes a granule and 2 to 4 for the table if neighbours are used too; 34 to 51
+//! bytes for a granule alone in the group; 72 to 80 if two of a group are used, the worst case.
 
 use std::sync::atomic::Ordering;
 
@@ -22,24 +21,24 @@ const CACHE: usize = 2048;
 /// Chunks in the first and in the largest slab.
 const SLABS: (usize, usize) = (32, 1 << 14);
 
-/// An entry's place in the arena, in units of its size; 0 is none.
+/// An entry's place in the arena, in units of an entry's size; 0 is none.
 pub(crate) type Reference = u32;
 
 /// The last touch of a granule.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Entry {
-    /// Number of the access, from 1; 0 for a granule that was never touched.
+    /// Number of the access, from 1; 0 for a granule never touched.
     pub(crate) time: u64,
-    /// Its place in [`crate::order::Order`].
+    /// Place in [`crate::order::Order`].
     pub(crate) slot: u32,
-    /// Who touched it.
+    /// The last toucher.
     pub(crate) site: u32,
 }
 // SAFETY: integers without padding.
 unsafe impl Plain for Entry {}
 
-/// The lowest bits of a granule's number, and of the reference of its entry in a chunk.
+/// The lowest bits of a granule's number, and of the reference of the entry in a chunk.
 const WITHIN: u64 = (1 << CHUNK_BITS) - 1;
 const ENTRY: usize = size_of::<Entry>();
 const CHUNK: usize = ENTRY << CHUNK_BITS;
@@ -50,9 +49,9 @@ const CHUNK: usize = ENTRY << CHUNK_BITS;
 pub(crate) struct Places {
     groups: Groups,
     cache: Span<Slot>,
-    /// The next entry for a single granule; at a multiple of a chunk's size there is none left.
+    /// The next entry for a single granule; at a multiple of a chunk's size the chunk is used up.
     single: u64,
-    /// Entries that single granules left, as a chain by their slots.
+    /// Entries left by single granules, as a chain by slots.
     left: u64,
     /// Free part of the newest slab, in bytes from the base.
     next: u64,
@@ -61,11 +60,11 @@ pub(crate) struct Places {
 // SAFETY: integers without padding.
 unsafe impl Plain for Places {}
 
-/// Whose an entry is, of all granularities of a state that comes out of another process' hands.
+/// Owners of entries, over the granularities of a state from another process.
 pub(crate) struct Claims {
     /// In ascending order, and apart.
     tables: Vec<Range>,
-    /// A bit for each entry that the taken part of the arena has room for.
+    /// A bit for each possible entry in the taken part of the arena.
     entries: Vec<u8>,
 }
 
@@ -77,7 +76,7 @@ impl Claims {
         Claims { tables, entries: vec![0; taken / CHUNK] }
     }
 
-    /// Claims an entry, or a chunk of them; false where there is something else.
+    /// Claims an entry or a chunk; false if the place is taken.
     fn claim(&mut self, reference: Reference) -> bool {
         let (mask, count) = if is_chunk(reference) { (u8::MAX, 1 << CHUNK_BITS) } else { (1, 1) };
         let mask = mask << (u64::from(reference) & WITHIN);
@@ -92,28 +91,28 @@ impl Claims {
     }
 }
 
-/// What [`Places::find`] found.
+/// Result of [`Places::find`].
 pub(crate) struct Found {
     pub(crate) reference: Reference,
-    /// From where to where another entry has moved.
+    /// Old and new reference of another entry's move.
     pub(crate) moved: Option<(Reference, Reference)>,
 }
 
-/// True for the reference of a chunk: single entries never stand at the beginning of one.
+/// True for the reference of a chunk: single entries never stand at the beginning of a chunk.
 fn is_chunk(reference: Reference) -> bool {
     reference & WITHIN as Reference == 0
 }
 
-/// Keys in the cache: of a granule's group with a chunk, and of the granule when it is alone.
-/// Granules in the upper half of all numbers are not cached when alone, since their keys could be
-/// taken for those of groups.
+/// Keys in the cache: of a granule's group with a chunk, and of the
+/// granule if alone. Granules in the upper half of the numbers are not
+/// cached when alone, since the keys could be taken for groups' keys.
 #[inline(always)]
 fn keys(granule: u64) -> (u64, u64) {
     ((granule >> CHUNK_BITS) + 1, if granule >> 63 == 0 { !granule } else { 0 })
 }
 
-/// The reference of a granule as a slot of the cache has it, and whether it is that of the granule.
-/// The slot's value is the reference less the granule's place within its group.
+/// The reference of a granule in a slot of the cache, and whether the slot is the
+/// granule's. The slot's value is the reference less the granule's place within the group.
 #[inline(always)]
 pub(crate) fn cached(slot: &Slot, granule: u64) -> (Reference, bool) {
     let (chunk, single) = keys(granule);
@@ -121,7 +120,7 @@ pub(crate) fn cached(slot: &Slot, granule: u64) -> (Reference, bool) {
     ((slot.value as Reference).wrapping_add((granule & WITHIN) as Reference), known)
 }
 
-/// Address of an entry in the arena that begins at `base`.
+/// Address of an entry in the arena beginning at `base`.
 #[inline(always)]
 pub(crate) fn entry(base: *mut u8, reference: Reference) -> *mut Entry {
     base.wrapping_add(reference as usize * ENTRY).cast()
@@ -137,14 +136,14 @@ impl Places {
     /// The cache; see [`cached`].
     ///
     /// # Safety
-    /// Nothing may change the tables as long as the reference lives.
+    /// The tables must not change as long as the reference lives.
     #[inline(always)]
     pub(crate) unsafe fn cache<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Slot; CACHE] {
         // SAFETY: the cache was allocated or checked with `CACHE` slots; the caller excludes writers.
         unsafe { &*arena.base().as_ptr().add(self.cache.offset() as usize).cast() }
     }
 
-    /// The reference of a granule's entry, which is made if it is new; the cache has it afterwards.
+    /// The reference of a granule's entry, created if new; in the cache afterwards.
     #[inline(always)]
     pub(crate) fn find<A: Arena + ?Sized>(&mut self, arena: &A, granule: u64) -> Result<Found, ArenaFull> {
         let within = (granule & WITHIN) as Reference;
@@ -153,7 +152,7 @@ impl Places {
             let first = arena.base().as_ptr().add(self.cache.offset() as usize).cast::<Slot>();
             &mut *first.add((granule >> CHUNK_BITS) as usize & (CACHE - 1))
         };
-        // An access shortly before may have asked for it.
+        // An access shortly before may have looked up the granule.
         if let (reference, true) = cached(slot, granule) {
             return Ok(Found { reference, moved: None });
         }
@@ -168,7 +167,7 @@ impl Places {
             }
             None => (self.new_single(arena, granule)?, single_key, None),
         };
-        // In this order: a cached key has its value.
+        // In the given order: a cached key has a value.
         slot.key = 0;
         slot.value = u64::from(reference.wrapping_sub(within));
         slot.key = key;
@@ -184,7 +183,7 @@ impl Places {
         Ok(single)
     }
 
-    /// Makes a chunk for a group in which `other` was alone.
+    /// Makes a chunk for a group with `other` alone before.
     #[cold]
     #[inline(never)]
     fn promote<A: Arena + ?Sized>(
@@ -195,12 +194,12 @@ impl Places {
     ) -> Result<Reference, ArenaFull> {
         let base = arena.base().as_ptr();
         let chunk = self.chunk(arena)?;
-        // SAFETY: both are entries of this table, and different ones; nobody refers to the single
-        // one any more but those that learn of the move.
+        // SAFETY: both are different entries of the table; further references
+        // to the single entry exist only with callers notified of the move.
         unsafe {
             let to = entry(base, chunk | (other & WITHIN) as Reference);
             to.copy_from_nonoverlapping(entry(base, single), 1);
-            // From here on the chunk is the group's: `set` keeps this order.
+            // From here on the chunk is the group's: `set` keeps the order of stores.
             self.groups.find(arena, other).set(other, chunk);
             *entry(base, single) = Entry { time: 0, slot: self.left as u32, site: 0 };
         }
@@ -225,7 +224,7 @@ impl Places {
     fn single<A: Arena + ?Sized>(&mut self, arena: &A) -> Result<Reference, ArenaFull> {
         let left = self.left as Reference;
         if left != 0 {
-            // SAFETY: an entry that was left.
+            // SAFETY: an abandoned entry.
             unsafe {
                 let free = entry(arena.base().as_ptr(), left);
                 self.left = (*free).slot.into();
@@ -240,13 +239,14 @@ impl Places {
         Ok(self.single as Reference - 1)
     }
 
-    /// Asks for what looking up a granule will read.
+    /// Prefetches the memory read by a granule's look-up.
     #[inline(always)]
     pub(crate) fn prefetch<A: Arena + ?Sized>(&self, arena: &A, granule: u64) {
         self.groups.prefetch(arena, granule);
     }
 
-    /// Calls `f` with the granule, the reference and the entry of every entry that exists, touched or not.
+    /// Calls `f` with the granule, the reference and the
+    /// entry of every existing entry, touched or not.
     pub(crate) fn for_each<A: Arena + ?Sized>(
         &self,
         arena: &A,
@@ -257,7 +257,7 @@ impl Places {
             for index in entries {
                 let reference = if is_chunk(value) { value | index as Reference } else { value };
                 if self.contains(arena, reference) {
-                    // SAFETY: within the arena; `self` is the only owner of its entries.
+                    // SAFETY: within the arena; `self` is the only owner of the entries.
                     f(granule & !WITHIN | index, reference, unsafe {
                         &mut *entry(arena.base().as_ptr(), reference)
                     });
@@ -271,7 +271,7 @@ impl Places {
         reference != 0 && (reference as usize + 1) * ENTRY <= arena.len()
     }
 
-    /// Where its tables lie, and room for entries to come.
+    /// Ranges of the tables, and room for entries to come.
     pub(crate) fn ranges(&self) -> [Range; 4] {
         let entry = ENTRY as u64;
         let singles = if is_chunk(self.single as Reference) { 0 } else { (!self.single & WITHIN) + 1 };
@@ -280,12 +280,12 @@ impl Places {
         [self.groups.range(), self.cache.range(), single, slab]
     }
 
-    /// Claims all entries; false where one is another's, or lies in a table.
+    /// Claims the entries; false if an entry has another owner, or lies in a table.
     pub(crate) fn claim<A: Arena + ?Sized>(&self, arena: &A, claims: &mut Claims) -> bool {
         self.groups.iterate(arena).all(|(_, reference)| claims.claim(reference))
     }
 
-    /// Checks tables that come out of another process' hands.
+    /// Checks tables from another process.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.groups.is_whole(arena)
             && self.cache.count() == CACHE
@@ -297,12 +297,12 @@ impl Places {
                 self.contains(arena, if is_chunk(value) { value | WITHIN as Reference } else { value })
             });
         if sound {
-            // The cache is only a copy: begin with an empty one. Entries that were left may have
-            // been left in part.
+            // The cache is only a copy: begin with an empty cache. A
+            // kill may have interrupted the abandonment of entries.
             self.left = 0;
             for index in 0..CACHE {
                 if let Some(first) = self.cache.get(arena) {
-                    // SAFETY: within the span, which `get` checked.
+                    // SAFETY: within the span checked by `get`.
                     unsafe { (*first.as_ptr().add(index)).key = 0 };
                 }
             }

@@ -1,10 +1,10 @@
-//! Stack distances within the sets of a set-associative cache: what a given number of sets makes of
-//! the accesses.
+//! Stack distances within the sets of a set-associative
+//! cache: the accesses' distances for a given number of sets.
 //!
-//! A granule belongs to the set of its number modulo the number of sets; the distance counts
-//! granules of the same set only (Mattson et al. 1970, congruence mapping). One pass gives the
-//! misses for every associativity up to the bound. Cost: up to one step per way; a list in order of
-//! last touch for each set, in the arena.
+//! A granule belongs to the set by granule number modulo the number of sets; the
+//! distance counts granules of the set only (Mattson et al. 1970, congruence mapping).
+//! A single pass gives the misses for every associativity up to the bound. Cost: up to
+//! one step per way; a list in order of last touch for each set, in the arena.
 
 use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Offset, Plain, Span};
 
@@ -30,7 +30,7 @@ pub struct SetStacks<'a, A: Arena + ?Sized> {
     state: Span<State>,
 }
 
-/// What it counted.
+/// Counts of the analysis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetSummary {
     /// Bytes of a granule.
@@ -44,8 +44,8 @@ pub struct SetSummary {
 }
 
 impl<'a, A: Arena + ?Sized> SetStacks<'a, A> {
-    /// An empty state for granules of `bytes` (a power of two, else the next one), and
-    /// associativities up to `ways`.
+    /// An empty state for granules of `bytes` (a power of two,
+    /// otherwise the next power), and associativities up to `ways`.
     pub fn create(arena: &'a A, bytes: u64, sets: u64, ways: u64) -> Result<Self, ArenaFull> {
         let (sets, ways) = (sets.max(1), ways.max(1));
         let cells = usize::try_from(sets.checked_mul(ways).ok_or(ArenaFull)?).map_err(|_| ArenaFull)?;
@@ -54,12 +54,12 @@ impl<'a, A: Arena + ?Sized> SetStacks<'a, A> {
         let state: Span<State> = Span::allocate(arena, 1).ok_or(ArenaFull)?;
         let bits = u64::from(bytes.next_power_of_two().trailing_zeros());
         let first = state.get(arena).ok_or(ArenaFull)?;
-        // SAFETY: fresh room for one state.
+        // SAFETY: fresh room for a state.
         unsafe { first.write(State { bits, sets, ways, touches: 0, lists, distances }) };
         Ok(SetStacks { arena, state })
     }
 
-    /// Takes up the state at `offset`; `None` when it is not sound.
+    /// Takes up the state at `offset`; `None` if not sound.
     pub fn open(arena: &'a A, offset: Offset) -> Option<Self> {
         let analysis = SetStacks { arena, state: Span::from_parts(offset, 1) };
         let state = analysis.read()?;
@@ -73,27 +73,28 @@ impl<'a, A: Arena + ?Sized> SetStacks<'a, A> {
         sound.then_some(analysis)
     }
 
-    /// Where the state lies.
+    /// Offset of the state.
     pub fn state(&self) -> Offset {
         self.state.offset()
     }
 
     fn read(&self) -> Option<State> {
-        // SAFETY: the state belongs to this analysis alone.
+        // SAFETY: the state belongs to the analysis alone.
         unsafe { self.state.slice(self.arena) }?.first().copied()
     }
 
-    /// The results so far.
+    /// The results up to now.
     pub fn summary(&self) -> Option<SetSummary> {
         let state = self.read()?;
-        // SAFETY: the distances belong to this analysis alone.
+        // SAFETY: the distances belong to the analysis alone.
         let distances = unsafe { state.distances.slice(self.arena) }?.to_vec();
         Some(SetSummary { bytes: 1 << state.bits, sets: state.sets, touches: state.touches, distances })
     }
 }
 
 impl SetSummary {
-    /// Misses of an LRU cache of this many sets and `ways` ways; `None` beyond the associativity looked at.
+    /// Misses of an LRU cache with the summary's sets and
+    /// `ways` ways; `None` beyond the associativity examined.
     pub fn misses(&self, ways: usize) -> Option<u64> {
         let hits = self.distances.get(..ways)?.iter().sum::<u64>();
         Some(self.touches.saturating_sub(hits))
@@ -103,8 +104,8 @@ impl SetSummary {
 impl<A: Arena + ?Sized> Analysis for SetStacks<'_, A> {
     fn observe(&mut self, events: &[Event], _: &Code<'_>) -> Result<(), ArenaFull> {
         let first = self.state.get(self.arena).ok_or(ArenaFull)?;
-        // SAFETY: one state, which belongs to this analysis alone; the same holds for its two
-        // tables, whose sizes were set by `create` or checked by `open`.
+        // SAFETY: one state, owned by the analysis alone, as are the
+        // two tables, with sizes set by `create` or checked by `open`.
         let (state, lists, distances) = unsafe {
             let state = &mut *first.as_ptr();
             let lists = state.lists.get(self.arena).ok_or(ArenaFull)?;

@@ -1,16 +1,15 @@
-//! Who touches: an instruction in a calling context, numbered so that a granule remembers its last
-//! toucher in 4 bytes.
+//! Touchers: an instruction in a calling context, numbered
+//! to let a granule remember the last toucher in 4 bytes.
 //!
-//! Site 0 is nobody: the "use" before a first touch. When the sites are at their bound, an
-//! instruction in a new context takes its site without context; and when that is new too, site 1,
-//! which stands for no known instruction.
+//! Site 0 is empty: the "use" before a first touch. With the sites at the bound, an instruction
+//! in a new context takes the site without context; if new too, site 1, for unknown instructions.
 
 use locality_stream::{Arena, List, NO_INSTRUCTION, Plain, Range, Span};
 
 use crate::batch::site_key;
 use crate::map::{Map, Slot, hash};
 
-/// Sites that a pair's key can hold.
+/// Sites representable in a pair's key.
 pub(crate) const MAX_SITES: usize = 1 << 26;
 /// Sites found without a look into the hash table.
 const CACHE: usize = 1 << 14;
@@ -32,7 +31,7 @@ pub(crate) struct Sites {
     numbers: Map,
     cache: Span<Slot>,
     bound: u64,
-    /// Accesses whose context was left out.
+    /// Accesses with the context left out.
     pub(crate) folded: u64,
 }
 // SAFETY: integers without padding.
@@ -78,10 +77,10 @@ impl Sites {
         cached.value as u32
     }
 
-    /// The cache of sites by the upper bits of their keys' hashes.
+    /// The cache of sites by the upper bits of the keys' hashes.
     ///
     /// # Safety
-    /// Nothing may change the tables as long as the reference lives.
+    /// The tables must not change as long as the reference lives.
     #[inline(always)]
     pub(crate) unsafe fn cache<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Slot; CACHE] {
         // SAFETY: the cache was allocated or checked with `CACHE` slots; the caller excludes writers.
@@ -113,7 +112,7 @@ impl Sites {
         Some(number as u32)
     }
 
-    /// All sites; site 0 is nobody.
+    /// The sites; site 0 is empty.
     pub(crate) fn list<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [Site] {
         self.list.values(arena)
     }
@@ -122,7 +121,7 @@ impl Sites {
         [self.list.range(), self.numbers.range(), self.cache.range()]
     }
 
-    /// Checks tables that come out of another process' hands.
+    /// Checks tables from another process.
     pub(crate) fn is_whole<A: Arena + ?Sized>(&mut self, arena: &A) -> bool {
         let sound = self.list.is_whole(arena)
             && !self.list.is_empty()
@@ -132,7 +131,7 @@ impl Sites {
             && self.cache.get(arena).is_some();
         if sound && let Some(first) = self.cache.get(arena) {
             for index in 0..CACHE {
-                // SAFETY: within the span, which `get` checked.
+                // SAFETY: within the span checked by `get`.
                 unsafe { (*first.as_ptr().add(index)).key = 0 };
             }
         }

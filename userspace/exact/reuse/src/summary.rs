@@ -1,8 +1,8 @@
-//! What an engine has counted, as plain values: merge, curve, pairs, types.
+//! An engine's counts, as plain values: merge, curve, pairs, types.
 //!
-//! Merging adds counts and unites contexts by their paths. The result does not depend on the order
-//! of merging: contexts, sites, pairs and phases are sorted. Distances of merged threads are
-//! those within each thread.
+//! Merging adds counts and unites contexts by path. The result does not
+//! depend on the order of merging: contexts, sites, pairs and phases
+//! are sorted. Distances of merged threads are within each thread.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::bins::{LOG2_BINS, fine_low, to_log2};
 use crate::engine::{Engine, Option64};
 use crate::grain::{Counts, Grain, cell_parts};
 
-/// A calling context: the call instruction that led into it, and the context of that call. 0 is the root.
+/// A calling context: the call instruction leading in, and the context of the call. 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Context {
     /// Index in [`Summary::contexts`]; lower than the context's own.
@@ -22,19 +22,19 @@ pub struct Context {
     pub call: u32,
 }
 
-/// An instruction in a context. Site 0 is nobody, with `u32::MAX` for both.
+/// An instruction in a context. Site 0 is empty, with `u32::MAX` for both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// Index in [`Summary::contexts`].
     pub context: u32,
-    /// Index of the instruction; [`locality_stream::NO_INSTRUCTION`] where it is not known.
+    /// Index of the instruction; [`locality_stream::NO_INSTRUCTION`] if unknown.
     pub instruction: u32,
 }
 
-/// Reuses of one pair with distances in one bin each.
+/// Reuses of a pair with distances in a single bin each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
-    /// Index of the use in [`Summary::sites`]; 0 for first touches, whose bins are 0.
+    /// Index of the use in [`Summary::sites`]; 0 for first touches, with bins 0.
     pub use_site: u32,
     /// Index of the reuse.
     pub reuse_site: u32,
@@ -42,7 +42,7 @@ pub struct Cell {
     pub time_bin: u8,
     /// log2 bin of the stack distance in granules.
     pub stack_bin: u8,
-    /// Number of such reuses.
+    /// Number of the cell's reuses.
     pub count: u64,
 }
 
@@ -51,58 +51,58 @@ pub struct Cell {
 pub struct Phase {
     /// The thread, as given to [`Engine::finish`].
     pub thread: u64,
-    /// Number of its first access, from 0.
+    /// Number of the first access, from 0.
     pub first: u64,
     /// Accesses.
     pub accesses: u64,
-    /// First touches of the run; the other touches are reuses.
+    /// First touches of the run; the remaining touches are reuses.
     pub cold: u64,
-    /// Time distances of the reuses in this phase, in fine bins.
+    /// Time distances of the reuses in the phase, in fine bins.
     pub time: Vec<u64>,
-    /// Sums of the time distances in each bin, modulo 2^64; empty when they were not asked for.
+    /// Sums of the time distances in each bin, modulo 2^64; empty unless requested.
     pub time_sums: Vec<u64>,
     /// Stack distances, in fine bins.
     pub stack: Vec<u64>,
 }
 
-/// What was counted at one granularity.
+/// Counts at a granularity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrainSummary {
     /// Bytes of a granule.
     pub bytes: u64,
-    /// Touches of granules; at least one an access.
+    /// Touches of granules; at least one per access.
     pub touches: u64,
-    /// Touches of a granule that was never touched before; of merged threads, by that thread.
+    /// Touches of a granule never touched before; of merged threads, by the touching thread.
     pub cold: u64,
-    /// Time distances in fine bins, [`crate::FINE_BINS`] of them.
+    /// Time distances in [`crate::FINE_BINS`] fine bins.
     pub time: Vec<u64>,
-    /// Sums of the time distances in each bin, modulo 2^64: where in a bin they lie. Empty when
-    /// they were not asked for.
+    /// Sums of the time distances in each bin, modulo 2^64: the
+    /// basis of the mean place within a bin. Empty unless requested.
     pub time_sums: Vec<u64>,
     /// Stack distances in fine bins.
     pub stack: Vec<u64>,
     /// By thread and time.
     pub phases: Vec<Phase>,
-    /// Pairs; empty when they were not asked for.
+    /// Pairs; empty unless requested.
     pub cells: Vec<Cell>,
-    /// Touches that found no room among the pairs.
+    /// Touches without room among the pairs.
     pub pairs_lost: u64,
 }
 
-/// All that was counted.
+/// An engine's whole counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Accesses.
     pub accesses: u64,
-    /// Those of them that store.
+    /// Accesses with a store.
     pub stores: u64,
-    /// Accesses of a batch that a kill interrupted: counted in part.
+    /// Accesses of a batch interrupted by a kill: counted in part.
     pub torn: u64,
-    /// Events that the source could not deliver.
+    /// Events not delivered by the source.
     pub lost: u64,
-    /// Number of engines whose memory was used up.
+    /// Number of engines out of memory.
     pub full: u64,
-    /// Calls without a context of their own, and accesses whose context was left out.
+    /// Calls without a separate context, and accesses with the context left out.
     pub folded: u64,
     /// Calling contexts, parents first.
     pub contexts: Vec<Context>,
@@ -113,15 +113,15 @@ pub struct Summary {
 }
 
 impl<A: Arena + ?Sized> Engine<'_, A> {
-    /// The results. `thread` names the source in phases; `code` is needed for what is still open in
-    /// analyses of fetches.
+    /// The results. `thread` names the source in phases; `code`
+    /// is needed for open blocks in analyses of fetches.
     pub fn finish(mut self, thread: u64, code: &Code<'_>) -> Summary {
         // The last block of each thread ends with the run. A full arena has been noted in the state.
         let _: Result<(), ArenaFull> = self.observe(&[Event::new(Kind::THREAD_END, 0, thread)], code);
         self.summary(thread)
     }
 
-    /// The results so far.
+    /// The results up to now.
     pub fn summary(&self, thread: u64) -> Summary {
         let (state, arena) = (self.read(), self.arena());
         let nodes = state.contexts.nodes(arena).iter();
@@ -160,7 +160,7 @@ fn grain_summary<A: Arena + ?Sized>(
     let last = (accesses > ends.last().copied().unwrap_or(0)).then_some((&accesses, counts));
     let (mut sums, mut sums_before) = (grain.sums(arena), Vec::new());
     let time_sums = sums.next().unwrap_or_default();
-    // Those at the end of the last phase are the ones so far.
+    // The sums at the end of the last phase are the current sums.
     let mut sums = sums.take(ends.len()).chain([time_sums.clone()]);
     for (end, after) in ends.iter().zip(grain.snapshots(arena)).chain(last) {
         let less = |after: Vec<u64>, before: Vec<u64>, minus: fn(u64, u64) -> u64| {
@@ -223,16 +223,17 @@ impl GrainSummary {
         to_log2(&self.stack)
     }
 
-    /// Misses of a fully associative LRU cache of `granules` granules: first touches, and reuses at
-    /// a stack distance of at least that (Mattson et al., IBM Systems Journal 9, 1970). Exact when
-    /// the size is the low edge of a fine bin, which is so up to 64 and for every size of at most
-    /// six significant bits; else `None`.
+    /// Misses of a fully associative LRU cache of `granules` granules: first touches,
+    /// and reuses at a stack distance of at least `granules` (Mattson et al., IBM
+    /// Systems Journal 9, 1970). Exact if the size is the low edge of a fine bin, as
+    /// every size up to 64 or of at most six significant bits; otherwise `None`.
     pub fn misses(&self, granules: u64) -> Option<u64> {
         let bin = crate::bins::fine_bin(granules);
         (fine_low(bin) == granules).then(|| self.cold + self.stack.iter().skip(bin).sum::<u64>())
     }
 
-    /// The whole curve: (bytes, misses) at every edge up to the first size that misses only first touches.
+    /// The whole curve: (bytes, misses) at every edge up to
+    /// the first size with only first touches as misses.
     pub fn miss_curve(&self) -> Vec<(u64, u64)> {
         let mut misses = self.touches;
         let mut curve = Vec::new();
@@ -246,8 +247,8 @@ impl GrainSummary {
         curve
     }
 
-    /// Reuses by the type of data that the reusing instruction accesses. `facts` are the
-    /// instructions by index.
+    /// Reuses by the type of data accessed by the reusing
+    /// instruction. `facts` are the instructions by index.
     pub fn by_data_type(&self, sites: &[Site], facts: &[Instruction]) -> BTreeMap<DataType, TypeReuse> {
         let mut types: BTreeMap<DataType, TypeReuse> = BTreeMap::new();
         for cell in &self.cells {
@@ -261,7 +262,7 @@ impl GrainSummary {
     }
 }
 
-/// Reuses of one data type; the distances are those among all accesses.
+/// Reuses of a data type; the distances count accesses of every type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypeReuse {
     /// Touches.
@@ -298,7 +299,7 @@ impl TypeReuse {
 }
 
 impl Summary {
-    /// Adds another thread's results, whose instructions are numbered alike.
+    /// Adds another thread's results, with equal numbering of instructions.
     pub fn merge(&mut self, other: &Summary) {
         self.accesses += other.accesses;
         self.stores += other.stores;
@@ -355,9 +356,9 @@ impl Summary {
         self.sort();
     }
 
-    /// Brings contexts, sites, pairs and phases into an order that depends on what they are only.
+    /// Brings contexts, sites, pairs and phases into an order dependent on content only.
     fn sort(&mut self) {
-        // Contexts by depth-first search, children by their call.
+        // Contexts by depth-first search, children by call.
         let mut children: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
         for (index, context) in (0_u32..).zip(&self.contexts).skip(1) {
             children.entry(context.parent).or_default().push((context.call, index));

@@ -1,7 +1,8 @@
-//! Signals that end an exact run before its report: after the end of the command, or of the
-//! recording.
+//! Signals for the end of an exact run before the report:
+//! after the end of the command, or of the recording.
 //!
-//! A thread waits for them, because the run's folder must be removed, and no handler may do that.
+//! A thread waits for the signals, because the run's folder
+//! must be removed, which is forbidden in a handler.
 
 use std::{
     fs,
@@ -16,11 +17,11 @@ use std::{
 
 use locality_kernel::{ending::command_that_prints, writing::say};
 
-/// Where a handler tells the thread; -1: nowhere yet.
+/// Descriptor for a handler's message to the thread; -1: not yet open.
 static TELL: AtomicI32 = AtomicI32::new(-1);
 static PROFILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Starts the thread, which removes `folder` before ending the process.
+/// Starts the thread to remove `folder` before ending the process.
 ///
 /// # Errors
 /// The system has no pipe or thread for us.
@@ -33,7 +34,7 @@ pub fn watch(folder: &Path) -> io::Result<()> {
             end(&folder, signal[0].into());
         }
     })?;
-    // Open for the life of the process, as a handler may run at any moment.
+    // Open for the life of the process, as a handler may run at every moment.
     TELL.store(std::mem::ManuallyDrop::new(OwnedFd::from(tell)).as_raw_fd(), SeqCst);
     Ok(())
 }
@@ -41,7 +42,7 @@ pub fn watch(folder: &Path) -> io::Result<()> {
 /// A signal came. Allowed in a handler.
 pub fn arrived(signal: i32) {
     let byte = [signal as u8];
-    // SAFETY: one live byte; a descriptor of ours, or -1, which the kernel refuses.
+    // SAFETY: one live byte; a descriptor of ours, or -1, refused by the kernel.
     unsafe { libc::write(TELL.load(SeqCst), byte.as_ptr().cast(), 1) };
 }
 

@@ -1,8 +1,8 @@
-//! What is counted beside the engine when asked for: misses of set-associative caches (`--sets`),
-//! and under optimal replacement (`--optimal`), both after Mattson et al., IBM Systems Journal 9, 1970.
+//! Optional counts beside the engine: misses of set-associative caches (`--sets`), and under
+//! optimal replacement (`--optimal`), both after Mattson et al., IBM Systems Journal 9, 1970.
 //!
 //! Of one granule size, and of each thread (or of the process, in a run in one order); results of
-//! several are added. Under optimal replacement caches of 1, 2, 4 … granules are reported.
+//! several threads are added. Under optimal replacement caches of 1, 2, 4 … granules are reported.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,14 +22,14 @@ pub struct Extra {
     sets: Option<SetSummary>,
     /// With the size of a granule.
     optimal: Option<(u64, OptMisses)>,
-    /// Touches that optimal replacement does not know of.
+    /// Touches unknown to optimal replacement.
     lost: u64,
     /// Events counted in part.
     pub torn: u64,
 }
 
 impl Extra {
-    /// Adds what a thread or a process has counted.
+    /// Adds the counts of a thread or a process.
     pub fn add(&mut self, region: &Region, extra: &region::Extra) {
         let mut other = Self { lost: extra.lost.load(Relaxed), ..Self::default() };
         if extra.busy.load(Relaxed) != 0 {
@@ -37,7 +37,7 @@ impl Extra {
         }
         other.sets = SetStacks::open(region, extra.sets.load(Relaxed)).and_then(|sets| sets.summary());
         if extra.touches.load(Relaxed) != 0 {
-            // SAFETY: the process is gone, so the range has no writer.
+            // SAFETY: the process is gone, hence the range has no writer.
             let mut optimal = OptMisses::of(unsafe { touches(region, extra) });
             let repeats = extra.repeats.load(Relaxed);
             optimal.touches += repeats;
@@ -48,7 +48,7 @@ impl Extra {
         self.merge(&other);
     }
 
-    /// Adds those of another thread or process.
+    /// Adds the counts of another thread or process.
     pub fn merge(&mut self, other: &Self) {
         self.lost += other.lost;
         self.torn += other.torn;
@@ -71,7 +71,7 @@ impl Extra {
         }
     }
 
-    /// Puts the results into the report of a granularity, if they are about it.
+    /// Puts the results into the report of a granularity, if counted at the granularity.
     pub fn describe(&self, bytes: u64, report: &mut Reuse) {
         let sets = self.sets.as_ref().filter(|sets| sets.bytes == bytes);
         report.set_associative = sets.map(|sets| {
@@ -99,7 +99,7 @@ impl Extra {
                 }
             };
             Optimal {
-                // The last that has hits misses only first touches.
+                // The last cache with hits misses only first touches.
                 miss_ratio_curve: (0..optimal.hits.len().max(1)).map(point).collect(),
                 touches: optimal.touches,
                 touches_not_kept: self.lost,

@@ -1,6 +1,6 @@
-//! Finds what an exact run needs: QEMU, our plugin, and the file that the command means.
+//! Finds the parts of an exact run: QEMU, our plugin, and the command's file.
 //!
-//! Each failure is one sentence with its mend. Not here: starting the command.
+//! Each failure is one sentence with a remedy. Not here: starting the command.
 
 use std::{
     env,
@@ -29,7 +29,7 @@ const QEMU: &str = "qemu-x86_64";
 const QEMU_VARIABLE: &str = "LOCALITY_QEMU";
 /// Place of an installation by `cargo xtask qemu` for root.
 const LIBRARIES: &str = "/usr/local/lib/locality-bpf";
-/// Installs it.
+/// The command to install QEMU.
 pub const INSTALL: &str = "`cargo xtask qemu` in a clone of locality-bpf";
 /// Names a plugin elsewhere.
 const PLUGIN_VARIABLE: &str = "LOCALITY_PLUGIN";
@@ -41,14 +41,14 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// The emulator.
 #[derive(Debug, Clone)]
 pub struct Qemu {
-    /// Its file.
+    /// The emulator's file.
     pub file: PathBuf,
     /// "7.2.22".
     pub version: String,
 }
 
 impl Qemu {
-    /// Whether it reverses the order of the environment: it does before version 8.1.
+    /// Whether QEMU reverses the order of the environment: true before version 8.1.
     pub fn reverses(&self) -> bool {
         number(&self.version) < Some((8, 1))
     }
@@ -60,11 +60,11 @@ fn number(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()??, parts.next()??))
 }
 
-/// Finds an emulator with plugins: named by `LOCALITY_QEMU`, else installed by `cargo xtask qemu`,
-/// else in `PATH`.
+/// Finds an emulator with plugins: named by `LOCALITY_QEMU`,
+/// otherwise installed by `cargo xtask qemu`, otherwise in `PATH`.
 ///
 /// # Errors
-/// Without one; names the found programs, and the command for an installation.
+/// Without an emulator; names the found programs, and the command for an installation.
 pub fn qemu() -> Result<Qemu> {
     if let Some(named) = env::var_os(QEMU_VARIABLE).filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
@@ -97,8 +97,8 @@ fn emulators() -> Vec<PathBuf> {
     folders.chain(in_path).map(|folder| folder.join(QEMU)).filter(|file| is_executable(file)).collect()
 }
 
-/// The folder of a user who is not root. Under sudo the home folder may be another user's, whose
-/// programs are not run.
+/// The folder of a user other than root. Under sudo the home folder
+/// may be another user's: programs in the folder are not run.
 fn own_libraries() -> Option<PathBuf> {
     let folder = Path::new(&env::var_os("HOME")?).join(".local/lib/locality-bpf");
     // SAFETY: a system call without arguments.
@@ -106,7 +106,7 @@ fn own_libraries() -> Option<PathBuf> {
     (std::fs::metadata(&folder).ok()?.uid() == user).then_some(folder)
 }
 
-/// Asks an emulator for its version and for plugins.
+/// Asks an emulator for the version and for plugins.
 fn examine(file: PathBuf) -> Result<Qemu> {
     let ask = |option| {
         let said = Command::new(&file).arg(option).output();
@@ -132,7 +132,7 @@ fn examine(file: PathBuf) -> Result<Qemu> {
     Ok(Qemu { file, version })
 }
 
-/// Runs a program under QEMU with the plugin, so that an exact run lacks nothing.
+/// Runs a program under QEMU with the plugin, to check that an exact run is possible.
 ///
 /// # Errors
 /// The missing part, or QEMU's message.
@@ -164,8 +164,8 @@ pub fn tried() -> Result<Qemu> {
     Ok(found)
 }
 
-/// Finds the plugin: named by `LOCALITY_PLUGIN`, beside this program, in `../lib/locality-bpf`, or
-/// in cargo's folders.
+/// Finds the plugin: named by `LOCALITY_PLUGIN`, beside the running
+/// program, in `../lib/locality-bpf`, or in cargo's folders.
 pub fn plugin() -> Result<PathBuf> {
     if let Some(named) = env::var_os(PLUGIN_VARIABLE).filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
@@ -187,7 +187,7 @@ pub fn plugin() -> Result<PathBuf> {
     found.canonicalize().with_context(|| format!("cannot find {}", found.display()))
 }
 
-/// The program that a command line runs, scripts followed to their interpreter.
+/// The program run by a command line, with scripts followed to the interpreter.
 pub fn program(command: &[OsString]) -> Result<Program> {
     let found = launch::find(command)?;
     let file = CString::new(found.into_os_string().into_vec()).context("the command has a zero byte")?;
@@ -211,7 +211,7 @@ pub fn program(command: &[OsString]) -> Result<Program> {
     })
 }
 
-/// No zero byte in its beginning.
+/// No zero byte in the file's beginning.
 fn is_text(file: &CString) -> bool {
     std::fs::read(OsStr::from_bytes(file.to_bytes()))
         .is_ok_and(|bytes| !bytes.iter().take(256).any(|byte| *byte == 0))

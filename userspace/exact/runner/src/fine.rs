@@ -1,9 +1,9 @@
-//! Histograms in fine bins (`--fine`): what conversions from time to stack distances start from and
-//! are compared with.
+//! Histograms in fine bins (`--fine`): input and
+//! reference of conversions from time to stack distances.
 //!
-//! 32 bins for each power of two, one for each distance below 64. A bin of time distances stores
-//! its mean, because conversions depend on the reuses' place in the bin: a loop's reuses all have
-//! one distance, perhaps next to the edge of a cache size.
+//! 32 bins for each power of two, one bin for each distance below 64. A bin of time
+//! distances stores the mean, because conversions depend on the reuses' place in the bin:
+//! a loop's reuses have a single distance, perhaps next to the edge of a cache size.
 
 use locality_report::schema::{
     Number,
@@ -33,7 +33,7 @@ fn fine(time: &[u64], sums: &[u64], stack: &[u64]) -> Fine {
     }
 }
 
-/// Bins that are not empty.
+/// Bins with counts.
 fn rows(counts: &[u64], sums: Option<&[u64]>) -> Vec<Vec<Number>> {
     let row = |(bin, count): (usize, &u64)| {
         let mut row = vec![fine_low(bin).into(), fine_low(bin + 1).into(), (*count).into()];

@@ -1,7 +1,7 @@
-//! The run's folder, where each traced process keeps its file: made, watched and removed.
+//! The run's folder, with a file of each traced process: made, watched and removed.
 //!
-//! In memory if there is room (`/dev/shm`), else on disk. A killed run's folder is removed by the
-//! next run.
+//! In memory with enough room (`/dev/shm`), otherwise on
+//! disk. A killed run's folder is removed by the next run.
 
 use std::{
     ffi::CString,
@@ -13,14 +13,14 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-/// Folders are called this, then the parent's process id.
+/// Start of folders' names, before the parent's process id.
 const PREFIX: &str = "locality-exact.";
-/// Room that makes a place good enough.
+/// Sufficient room of a place.
 const ENOUGH_BYTES: u64 = 1 << 30;
-/// Below this much free room, recording ends before the machine suffers.
+/// Least free room: below, recording ends before the machine suffers.
 pub const RESERVE_BYTES: u64 = 256 << 20;
 
-/// A folder that is removed when dropped.
+/// A folder, removed when dropped.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -33,8 +33,8 @@ impl Folder {
         let places = [Path::new("/dev/shm"), &temporary, Path::new("/var/tmp")];
         let mut rooms: Vec<(u64, &Path)> =
             places.into_iter().filter_map(|place| Some((free(place).ok()?, place))).collect();
-        // The first with enough room, else the one with most: a stable sort preserves the order of
-        // places.
+        // The first with enough room, otherwise the place with
+        // most: a stable sort preserves the order of places.
         rooms.sort_by_key(|(bytes, _)| std::cmp::Reverse((*bytes).min(ENOUGH_BYTES)));
         let mut refused = None;
         for (bytes, place) in rooms {
@@ -57,12 +57,12 @@ impl Folder {
         }
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The files in it: process id, number, path.
+    /// The files in the folder: process id, number, path.
     pub fn images(&self) -> Vec<(u32, u32, PathBuf)> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let mut images: Vec<(u32, u32, PathBuf)> = entries
@@ -92,7 +92,7 @@ impl Drop for Folder {
 
 fn free(place: &Path) -> io::Result<u64> {
     let text = CString::new(place.as_os_str().as_bytes())?;
-    // SAFETY: all bytes of the structure may be zero.
+    // SAFETY: the bytes of the structure may be zero.
     let mut about: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: `text` ends in 0, `about` is valid for the write.
     match unsafe { libc::statvfs(text.as_ptr(), &raw mut about) } {
@@ -107,7 +107,7 @@ fn free_memory() -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// Removes folders of ended parents. Their running programs retain their mappings.
+/// Removes folders of ended parents. Running programs of ended parents retain mappings.
 fn remove_stale(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();

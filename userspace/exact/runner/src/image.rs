@@ -1,7 +1,7 @@
-//! One traced process image: opens its file after its end, finishes its analyses, takes the
-//! results.
+//! A traced process image: opens the image's file after
+//! the end, finishes the analyses, takes the results.
 //!
-//! Whatever the file holds, this does not panic: the process may have been killed at any
+//! No content of the file causes a panic: the process may have been killed at every
 //! instruction. Not here: names of functions (`names`), sums over images (`total`).
 
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
@@ -20,24 +20,24 @@ use locality_stream::{Analysis as _, Code, Instruction, InstructionRecord, Mix, 
 use super::cache::objects::Numbered;
 use super::extra::{self, Extra};
 
-/// Work of one image.
+/// Results of an image.
 #[derive(Debug)]
 pub struct Image {
     /// Process id.
     pub pid: u32,
-    /// Its program's file.
+    /// File of the program.
     pub program: String,
-    /// Threads, in order of their begin.
+    /// Threads, in order of start.
     pub threads: Vec<Thread>,
-    /// Results of all threads; `None` without a recorded access.
+    /// Results of the threads; `None` without a recorded access.
     pub summary: Option<Summary>,
-    /// Executions of its threads.
+    /// Executions of the threads.
     pub mix: Mix,
     /// Static instructions as recorded.
     pub records: Vec<InstructionRecord>,
-    /// Facts from their bytes.
+    /// Facts from the instructions' bytes.
     pub facts: Vec<Instruction>,
-    /// Where files were mapped.
+    /// Mapped files.
     pub mappings: Vec<MappedFile>,
     /// Data objects of simulated caches.
     pub objects: Numbered,
@@ -45,34 +45,35 @@ pub struct Image {
     pub stopped: Option<String>,
     /// Further notices.
     pub remark: Option<String>,
-    /// Children and programs that were not recorded.
+    /// Children and programs not recorded.
     pub children_lost: u32,
-    /// Buffers that were not in the promised global order.
+    /// Buffers out of the promised global order.
     pub out_of_turn: u32,
-    /// A bit for each of the functions asked for that it has.
+    /// A bit for each requested function in the image.
     pub functions_found: u64,
     /// Sets and optimal replacement.
     pub extra: Extra,
-    /// Instructions of functions whose costs go to their callers, in ascending order.
+    /// Instructions of functions with costs charged to callers, in ascending order.
     pub skipped: Vec<u32>,
     /// Simulated caches.
     pub simulated: Option<Totals>,
-    /// A bit for each of the functions to skip that it has.
+    /// A bit for each function to skip in the image.
     pub skipped_found: u64,
-    /// Parallelism of each thread: its id; the whole, then functions.
+    /// Parallelism of each thread: thread id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
-    /// A bit for each of its functions with measured whole calls.
+    /// A bit for each function in the image with measured whole calls.
     pub inclusive_found: u64,
-    /// The last instruction of the last translated block, if QEMU lacks it: the origin of a SIGILL.
+    /// The last instruction of the last translated
+    /// block, if absent in QEMU: the origin of a SIGILL.
     pub lacking: Option<String>,
 }
 
-/// One thread.
+/// A thread's results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
     /// Thread id.
     pub tid: u32,
-    /// Accesses; 0 in a run in one order, where threads are not distinguished.
+    /// Accesses; 0 in a run in one order, without distinction of threads.
     pub accesses: u64,
     /// Instructions executed.
     pub instructions: u64,
@@ -85,7 +86,7 @@ pub struct MappedFile {
     pub at: u32,
     /// First address.
     pub start: u64,
-    /// First address after it.
+    /// First address after the mapping.
     pub end: u64,
     /// Offset in the file of the first address.
     pub offset: u64,
@@ -94,7 +95,7 @@ pub struct MappedFile {
 }
 
 impl Image {
-    /// Takes everything out of a file, whose process must be gone.
+    /// Takes the results out of a file. The process must be gone.
     pub fn take(path: &Path) -> io::Result<Self> {
         let region = Region::open(path)?;
         let image = finish(&region);
@@ -102,12 +103,12 @@ impl Image {
         Ok(image)
     }
 
-    /// Whether an instruction belongs to a function whose costs go to its caller.
+    /// Whether an instruction belongs to a function with costs charged to the caller.
     pub fn is_skipped(&self, instruction: u32) -> bool {
         self.skipped.binary_search(&instruction).is_ok()
     }
 
-    /// The file that an instruction was mapped from.
+    /// The mapped file of an instruction.
     pub fn mapping(&self, instruction: u32) -> Option<&MappedFile> {
         let address = self.records.get(instruction as usize)?.address;
         let fits = |file: &&MappedFile| file.at <= instruction && (file.start..file.end).contains(&address);
@@ -116,7 +117,7 @@ impl Image {
 }
 
 impl Image {
-    /// Adds what was simulated of a thread or of the process. Its accesses.
+    /// Adds the simulation of a thread or of the process. Returns the number of accesses.
     fn add_simulated(&mut self, found: Option<Result<Totals, locality_cachesim::OpenError>>) -> Option<u64> {
         match found? {
             Ok(totals) => {
@@ -141,7 +142,7 @@ fn finish(region: &Region) -> Image {
         .map(|record| InstructionRecord { address: record.address & !MARKS, ..*record })
         .collect();
     let facts = Code { instructions: &records, blocks: marked.blocks }.classify();
-    // SAFETY: the process is gone, so the log has no writer.
+    // SAFETY: the process is gone, hence the log has no writer.
     let log = String::from_utf8_lossy(unsafe { region.log() });
     let mut image = Image {
         pid: header.pid.load(Relaxed),
@@ -199,8 +200,8 @@ fn finish(region: &Region) -> Image {
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
-        // Only for whole function calls, where calls are distinguished; only once, since this
-        // advances the state.
+        // Only for whole function calls, if calls are distinguished;
+        // only once, because the call advances the state.
         let seen = inside::consumed(region, &record.extra);
         let left = seen.map(|seen| region.unseen(index, seen));
         let left = left.and_then(|left| inside::select(region, &record.extra, &left));
@@ -210,15 +211,15 @@ fn finish(region: &Region) -> Image {
         image.mix.merge(&mix);
         let mut accesses = 0;
         let state = record.analyses.load(Relaxed);
-        // 0: the thread had not begun, or the whole process has one state.
+        // 0: the thread had not begun, or the whole process has a common state.
         let engine = (state != 0).then(|| Engine::open(region, state));
         match engine {
             Some(Ok(mut engine)) => {
                 // A full arena has been noted in the state.
                 let rest = unseen(engine.consumed());
                 let _full = engine.observe(&rest, &code);
-                // Sequentially: each analysis has checked the size of its own tables, not the
-                // distance to another analysis' tables.
+                // Sequentially: each analysis has checked the size of the
+                // own tables, not the distance to another analysis' tables.
                 let summary = engine.finish(tid.into(), &code);
                 extra::take(region, &record.extra, &rest);
                 image.extra.add(region, &record.extra);
@@ -267,8 +268,8 @@ fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary
     Ok(summary)
 }
 
-/// Kind of an instruction that QEMU lacks. QEMU may have read its first bytes only; the file has
-/// the rest.
+/// Kind of an instruction absent in QEMU. QEMU may have
+/// read the first bytes only; the file has the rest.
 fn lacking(image: &Image, instruction: u32) -> Option<String> {
     let record = image.records.get(instruction as usize)?;
     let mapping = image.mapping(instruction)?;
@@ -280,10 +281,10 @@ fn lacking(image: &Image, instruction: u32) -> Option<String> {
     Some(format!("{name} at {:#x} of {}", record.address - mapping.start + mapping.offset, mapping.path))
 }
 
-/// Executions of a thread; `offset` is the place of its counts of blocks, 0 for none.
+/// Executions of a thread; `offset` is the place of the thread's counts of blocks, 0 for none.
 fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u64) -> Mix {
     let span = Span::<u64>::from_parts(offset, BLOCKS);
-    // SAFETY: the process is gone, so the numbers have no writer.
+    // SAFETY: the process is gone, hence the numbers have no writer.
     let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else {
         return Mix::default();
     };

@@ -1,10 +1,10 @@
 //! `locality-bpf exact`: a whole run under QEMU with our plugin, every access counted.
 //!
-//! `find` QEMU, plugin and program, `folder` for the counts of traced processes, `run` the command,
-//! `image` one process' results, `names` its functions, `total` the whole run, `report` and `text`
-//! the output. Needs no root.
+//! `find` QEMU, plugin and program, `folder` for the counts of traced
+//! processes, `run` the command, `image` a process' results, `names` functions'
+//! names, `total` the whole run, `report` and `text` the output. Needs no root.
 //!
-//! Limits: see the plugin; programs that outlive the command are reported as far as they got.
+//! Limits: see the plugin; programs outliving the command are reported in part.
 
 pub mod cache;
 pub mod ending;
@@ -53,7 +53,7 @@ use total::Total;
 
 /// How often finished processes are collected.
 const PERIOD: Duration = Duration::from_millis(50);
-/// How long processes that outlive the command are waited for.
+/// Longest wait for processes outliving the command.
 const GRACE: Duration = Duration::from_millis(500);
 /// log2 of a usual line of cache.
 const LINE_BITS: u8 = 6;
@@ -62,15 +62,15 @@ const LINE_BITS: u8 = 6;
 pub struct Outcome {
     /// The report.
     pub report: Report,
-    /// The command's exit status, as a shell shows it.
+    /// The command's exit status, as shown by a shell.
     pub exit_status: u8,
-    /// Where the report is to be stored.
+    /// Place to store the report.
     pub file: Option<Reserved>,
-    /// The signal that ended the command, with a remedy.
+    /// The signal at the command's end, with a remedy.
     pub death: Option<String>,
 }
 
-/// Runs the command and reports on it.
+/// Runs the command and reports the results.
 pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
     let parallelism = args.parallelism.setup()?;
@@ -94,7 +94,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         folder: folder.path().to_owned(),
         mode: Mode::Full,
         one_order,
-        // Any number, if reuse is not counted.
+        // An arbitrary granule, if reuse is not counted.
         granules: if granules.is_empty() { vec![LINE_BITS] } else { granules.clone() },
         fetches: args.instructions,
         functions: args.function.clone(),
@@ -125,7 +125,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         let folder = &folder;
         let collector = scope.spawn(move || collect(folder, Names::new(!compatible), &told));
         let ended = running.wait();
-        // The collector ends with the command, or by itself on an error.
+        // The collector ends with the command, or without a request after an error.
         let _ = tell.send(());
         (ended, collector.join())
     });
@@ -194,8 +194,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
 }
 
-/// Takes the results of processes at their end, so that long runs of many processes need little
-/// memory.
+/// Takes the results of processes at the processes'
+/// end, to save memory in long runs of many processes.
 fn collect(folder: &Folder, mut names: Names, told: &mpsc::Receiver<()>) -> Total {
     let mut total = Total::default();
     let mut told_to_stop = HashSet::new();
@@ -226,12 +226,12 @@ fn collect(folder: &Folder, mut names: Names, told: &mpsc::Receiver<()>) -> Tota
     }
 }
 
-/// Files of processes that still run.
+/// Files of running processes.
 fn take_finished(folder: &Folder, total: &mut Total, names: &mut Names) -> Vec<PathBuf> {
     let images = folder.images();
     let mut left = Vec::new();
     for (at, (pid, _, path)) in images.iter().enumerate() {
-        // A later file of the same process shows an exec.
+        // A later file of a process shows an exec.
         let replaced = images.get(at + 1).is_some_and(|(next, _, _)| next == pid);
         if replaced && header_field(path, std::mem::offset_of!(Header, state)) == Some(state::EXECUTED)
             || !is_alive(*pid)
@@ -257,13 +257,13 @@ fn take(path: &Path, total: &mut Total, names: &mut Names) {
     }
 }
 
-/// Processes that outlive the command, with their results so far.
+/// Processes outliving the command, with results up to now.
 fn finish_the_rest(left: Vec<PathBuf>, total: &mut Total, names: &mut Names) {
     for path in &left {
         tell_to_stop(path, 1);
     }
     if !left.is_empty() {
-        // To let a worker finish its buffer.
+        // To let a worker finish a buffer.
         std::thread::sleep(PERIOD);
         total.partial = true;
     }
@@ -295,7 +295,7 @@ fn tell_to_stop(path: &Path, why: u32) {
     }
 }
 
-/// A place for the report; an earlier one becomes `FILE.old`.
+/// A place for the report; an earlier report becomes `FILE.old`.
 fn reserve(file: &Path) -> Result<Reserved> {
     Reserved::create(file, locality_profile::Owner::of_sudo(), |path| !matches!(stored(path), Ok(None)))
         .context("the profile cannot be written; name another place for it with -o FILE")
@@ -304,7 +304,7 @@ fn reserve(file: &Path) -> Result<Reserved> {
 /// Stores the report for `locality-bpf report`.
 ///
 /// # Errors
-/// Where the disk is full, or somebody else has the file's place by now.
+/// If the disk is full, or another process has taken the file's place.
 pub fn store(report: &Report, file: Reserved) -> Result<PathBuf> {
     let mut bytes = serde_json::to_vec(report)?;
     bytes.push(b'\n');
@@ -314,7 +314,7 @@ pub fn store(report: &Report, file: Reserved) -> Result<PathBuf> {
 /// The stored report of an exact run; `None` for another file.
 ///
 /// # Errors
-/// A report with a part that is not as the schema has it.
+/// A report with a part contrary to the schema.
 pub fn stored(file: &Path) -> Result<Option<Report>> {
     // To open a pipe might take for ever.
     if !std::fs::metadata(file).is_ok_and(|metadata| metadata.is_file()) {
@@ -330,7 +330,7 @@ pub fn stored(file: &Path) -> Result<Option<Report>> {
     }
 }
 
-/// The bytes of a file that begins as an object of JSON does.
+/// The bytes of a file with the beginning of a JSON object.
 fn read_object(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(file).ok()?;
@@ -342,7 +342,7 @@ fn read_object(file: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A report as it is printed: without the table of costs, which only `-o` keeps.
+/// A report for printing: without the table of costs, which only `-o` keeps.
 pub fn without_costs(mut report: Report) -> Report {
     if let Some(cache_use) = &mut report.cache_use {
         cache_use.costs = None;
@@ -353,7 +353,7 @@ pub fn without_costs(mut report: Report) -> Report {
 /// A report's costs as a Callgrind file.
 ///
 /// # Errors
-/// Where no caches were simulated.
+/// If no caches were simulated.
 pub fn callgrind(report: &Report) -> Result<String> {
     let costs = report.cache_use.as_ref().and_then(|cache_use| cache_use.costs.as_ref()).context(
         "this report has no costs of lines and calls: run `locality-bpf exact --cache-use -o FILE -- COMMAND`",

@@ -1,8 +1,7 @@
-//! Names for instructions of processes that are gone: from the files that were mapped.
+//! Names for instructions of ended processes: from the mapped files.
 //!
 //! The report's frames: function, file, line, module, address (in the module), inlined, unknown.
-//! Code outside files is generated code, named by the perf map of its process if it left one in
-//! `/tmp`.
+//! Code outside files is generated code, named by the process's perf map if left in `/tmp`.
 
 use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
@@ -12,7 +11,7 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 
 use super::image::Image;
 
-/// A frame of the report, shared by all its references.
+/// A frame of the report, shared by the references.
 pub type Frame = Arc<place::Frame>;
 
 /// Finds names; answers are cached.
@@ -23,23 +22,23 @@ pub struct Names {
     by_start: bool,
 }
 
-/// What addresses of a file are computed from.
+/// Data to compute a file's addresses.
 struct File {
     info: ModuleInfo,
-    /// Offset in the file, size there, address.
+    /// Offset in the file, size in the file, address.
     segments: Vec<(u64, u64, u64)>,
     /// Offsets in the file of the stubs of procedure linkage tables: first, and first after.
     linkage: Vec<(u64, u64)>,
 }
 
 impl Names {
-    /// For any number of images. `by_start`: functions without a symbol are named by their start.
+    /// For several images. `by_start`: functions without a symbol are named by the start address.
     pub fn new(by_start: bool) -> Self {
         let symbolizer = Symbolizer::new(Processes::isolated(Isolation::default()));
         Self { symbolizer, files: HashMap::new(), places: HashMap::new(), by_start }
     }
 
-    /// The source frames of an instruction, innermost first; more than one where calls were inlined.
+    /// The source frames of an instruction, innermost first; more than one if calls were inlined.
     pub fn frames(&mut self, image: &Image, instruction: u32) -> Arc<[Frame]> {
         let Some(record) = image.records.get(instruction as usize) else { return Arc::new([]) };
         let Some(mapping) = image.mapping(instruction) else {
@@ -58,8 +57,8 @@ impl Names {
         frames
     }
 
-    /// Finds out about many instructions at once: one request each to the symboliser process
-    /// would take longer.
+    /// Looks up many instructions at once: single requests
+    /// to the symboliser process would take longer.
     pub fn ahead(&mut self, image: &Image, instructions: impl IntoIterator<Item = u32>) {
         let mut wanted: HashMap<&str, Vec<u64>> = HashMap::new();
         for instruction in instructions {
@@ -143,7 +142,7 @@ impl File {
     }
 
     fn open(path: &Path) -> Option<Self> {
-        // To open a pipe that has taken the file's place might take for ever.
+        // Opening a pipe in the file's place might block for ever.
         let bytes = fs::metadata(path).ok()?.is_file().then(|| fs::read(path))?.ok()?;
         let elf = object::File::parse(&*bytes).ok()?;
         let build_id = elf.build_id().ok().flatten().unwrap_or_default();

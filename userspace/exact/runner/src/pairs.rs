@@ -1,10 +1,10 @@
-//! Pairs of use and reuse by source place: the named pairs, and their calling contexts.
+//! Pairs of use and reuse by source place: the named pairs, with calling contexts.
 //!
-//! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds. So
-//! they are summed by instructions first; only the heaviest [`NAMED`] pairs of instructions of an
-//! image are looked up in debug information, half of them by reuses, half by misses of
-//! [`FAR_BYTES`]. Every reuse between instructions with known places counts for its pair of places;
-//! what is left is counted as not named. Contexts are stored of the heaviest places only.
+//! A run has up to millions of pairs of instructions in contexts, and a report shows hundreds.
+//! Pairs are therefore summed by instructions first; only an image's heaviest [`NAMED`] pairs
+//! of instructions are looked up in debug information, half by reuses, half by misses of
+//! [`FAR_BYTES`]. Every reuse between instructions with known places counts for a pair of
+//! places; the rest is counted as not named. Contexts are stored of the heaviest places only.
 //!
 //! Not here: the order in the report (`report`).
 
@@ -22,25 +22,25 @@ use super::{
     total::Counts,
 };
 
-/// Pairs of instructions that are named, per image and granularity.
+/// Named pairs of instructions, per image and granularity.
 const NAMED: usize = 4000;
-/// Pairs of places whose contexts are stored, per image and granularity.
+/// Pairs of places with stored contexts, per image and granularity.
 const WITH_CONTEXTS: usize = 800;
 /// Contexts stored of a pair of places, per image: the heaviest.
 pub const CONTEXTS: usize = 4;
 /// Frames of a context, at most.
 const DEPTH: usize = 64;
-/// Size of a small first-level cache: its misses weigh as much as all reuses.
+/// Size of a small first-level cache: the cache's misses weigh as much as reuses in total.
 pub const FAR_BYTES: u64 = 32 << 10;
 
-/// Pairs of one granularity, of all images.
+/// Pairs at a granularity, of the run's images.
 #[derive(Default)]
 pub struct Pairs {
     /// By place, not ranked.
     pub named: HashMap<PlacePair, Pair>,
-    /// Reuses of pairs that were not named.
+    /// Reuses of unnamed pairs.
     pub unnamed: u64,
-    /// Pairs of instructions in contexts that were not named.
+    /// Unnamed pairs of instructions in contexts.
     pub unnamed_pairs: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct PlacePair {
 /// The reuses of a pair of places.
 #[derive(Default)]
 pub struct Pair {
-    /// How many, and their distances.
+    /// Number and distances of reuses.
     pub counts: Counts,
     /// Pairs of instructions in contexts, summed over processes.
     pub contexts_total: u64,
@@ -64,7 +64,7 @@ pub struct Pair {
     pub contexts: HashMap<(Vec<usize>, Vec<usize>), (Counts, Context)>,
 }
 
-/// Frames of a use and of its reuse, innermost first.
+/// Frames of a use and of the reuse, innermost first.
 #[derive(Default, Clone)]
 pub struct Context {
     /// Of the use.
@@ -96,7 +96,8 @@ impl Weight {
     }
 }
 
-/// Brings the heaviest to the front: `most / 2` by reuses, then those by misses. Their number.
+/// Brings the heaviest to the front: `most / 2` by
+/// reuses, then as many by misses. Returns the number.
 fn choose<K: Ord + Copy>(all: &mut [(K, Weight)], most: usize) -> usize {
     let by_reuses = (most / 2).min(all.len());
     front(all, by_reuses, |(key, weight)| (Reverse(weight.n), *key));
@@ -106,7 +107,7 @@ fn choose<K: Ord + Copy>(all: &mut [(K, Weight)], most: usize) -> usize {
     by_reuses + by_misses
 }
 
-/// Brings the `count` lowest to the front, in any order.
+/// Brings the `count` lowest to the front, unordered.
 fn front<T, K: Ord>(all: &mut [T], count: usize, key: impl FnMut(&T) -> K) {
     if count > 0 && count < all.len() {
         all.select_nth_unstable_by_key(count, key);
@@ -117,14 +118,14 @@ fn sites(cell: &Cell) -> (u32, u32) {
     (cell.use_site, cell.reuse_site)
 }
 
-/// Cells of the same sites stand together in a summary; first touches, which come first, are no pairs.
+/// Cells of equal sites are adjacent in a summary; first touches, at the start, are no pairs.
 fn groups(grain: &GrainSummary) -> impl Iterator<Item = &[Cell]> {
     let start = grain.cells.partition_point(|cell| cell.use_site == 0);
     let reuses = grain.cells.get(start..).unwrap_or_default();
     reuses.chunk_by(|a, b| sites(a) == sites(b))
 }
 
-/// One pair of instructions in contexts, within a pair of places.
+/// A pair of instructions in contexts, within a pair of places.
 struct InContext<'a> {
     n: u64,
     cells: &'a [Cell],
@@ -209,7 +210,7 @@ impl Pairs {
 
 impl Pair {
     fn add_context(&mut self, by: &[Frame], again: &[Frame], cells: &[Cell]) {
-        // Names of the same place are the same value.
+        // Names of a place share one value.
         let identity = |frames: &[Frame]| frames.iter().map(|frame| Arc::as_ptr(frame) as usize).collect();
         let context = self.contexts.entry((identity(by), identity(again)));
         let (counts, _) = context
@@ -227,7 +228,7 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
         summary.contexts.get(context as usize).filter(|_| context != 0 && frames.len() < DEPTH)
     {
         frames.extend(names.frames(image, node.call).iter().cloned());
-        // Parents come first, so the loop ends.
+        // Parents come first, hence the loop ends.
         context = if node.parent < context { node.parent } else { 0 };
     }
     frames
@@ -236,7 +237,7 @@ fn stack_of(image: &Image, summary: &Summary, site: u32, names: &mut Names) -> V
 /// The place in readers' words: function, file and line, or the address without a line.
 fn place(frames: &[Frame]) -> Arc<str> {
     let Some(frame) = frames.first() else { return Arc::from("") };
-    // Quoted, to separate places with a bar in their name. Cannot fail.
+    // Quoted, to separate places with a bar in the name. Cannot fail.
     let text = |name: &Option<String>| serde_json::to_string(name).unwrap_or_default();
     let (function, module) = (text(&frame.function), text(&frame.module));
     match (frame.line, &frame.function, frame.address) {

@@ -1,9 +1,9 @@
 //! The report of an exact run, `locality_report::schema`: the fields of a live run without intervals.
 //!
-//! What only an exact run has: `reuse.*.stack`, `miss_ratio_curve`, `footprint_bytes`,
-//! `cold_fraction`, `by_data_type`, `phases`, `threads`. A miss ratio is misses ÷ touches of
-//! granules, in a fully associative LRU cache (Mattson et al., IBM Systems Journal 9, 1970);
-//! `touches` stands beside it. The object is also what `-o` stores.
+//! Fields of exact runs only: `reuse.*.stack`, `miss_ratio_curve`, `footprint_bytes`,
+//! `cold_fraction`, `by_data_type`, `phases`, `threads`. A miss ratio is misses ÷ touches
+//! of granules, in a fully associative LRU cache (Mattson et al., IBM Systems Journal 9,
+//! 1970); `touches` stands beside the ratio. The object is also stored by `-o`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,12 +31,12 @@ use super::{
 
 /// Cache sizes of every report, for comparisons between machines.
 pub const FIXED_SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
-/// Pairs of places in the report: the heaviest, and the heaviest that miss [`FIXED_SIZES`]`[0]`.
+/// Pairs of places in the report: the heaviest, and the heaviest by misses of [`FIXED_SIZES`]`[0]`.
 const PAIRS: usize = 200;
-/// Threads whose phases are listed.
+/// Threads with listed phases.
 const PHASED_THREADS: usize = 16;
 
-/// What is known besides the counts.
+/// Facts besides the counts.
 pub struct About {
     /// The command line.
     pub command: String,
@@ -46,7 +46,7 @@ pub struct About {
     pub started_unix_ns: u64,
     /// Length in seconds.
     pub wall_s: f64,
-    /// CPU time in seconds, our own work in it.
+    /// CPU time in seconds, our own work included.
     pub cpu_s: f64,
     /// The machine.
     pub host: Host,
@@ -54,9 +54,9 @@ pub struct About {
     pub qemu: String,
     /// How the command ended, in words.
     pub ended_by: String,
-    /// The command's exit status as a shell shows it.
+    /// The command's exit status as shown by a shell.
     pub exit_status: u8,
-    /// Whether all threads were put into one order.
+    /// Whether the threads were put into one order.
     pub one_order: bool,
     /// Whether fetches of instructions were measured instead of data.
     pub fetches: bool,
@@ -64,13 +64,13 @@ pub struct About {
     pub fine: bool,
     /// Restrictions of the counts; empty: none.
     pub functions: Vec<String>,
-    /// The same by the type of an instruction's data.
+    /// Restriction by the type of an instruction's data.
     pub data_types: Vec<DataType>,
-    /// Functions whose costs went to their callers.
+    /// Functions with costs charged to callers.
     pub skipped: Vec<String>,
-    /// Functions of which whole calls are reported.
+    /// Functions with whole calls reported.
     pub inclusive: Vec<String>,
-    /// The caches that were simulated.
+    /// The simulated caches.
     pub machine: Option<Machine>,
 }
 
@@ -81,7 +81,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         total.extra.describe(*bytes, &mut reuse);
         Some((bytes.to_string(), reuse))
     });
-    // Pairs are those of lines if measured, else of the largest granule.
+    // Pairs are of lines if measured, otherwise of the largest granule.
     let paired = total.grains.get(&64).or_else(|| total.grains.values().next_back());
     let paired_bytes = paired.and_then(|grain| Some(grain.sum.as_ref()?.bytes));
     let machine_notices = about.machine.iter().flat_map(|machine| &machine.notices);
@@ -161,7 +161,7 @@ fn run(total: &Total, about: &About) -> Run {
     }
 }
 
-/// Says where threads of a process have last levels side by side.
+/// Reports separate last levels of a process's threads.
 fn last_level_apart(total: &Total, machine: &Machine, one_order: bool) -> Option<String> {
     // A process after an exec is listed twice.
     let mut threads: BTreeMap<u32, BTreeSet<_>> = BTreeMap::new();
@@ -245,7 +245,7 @@ fn histogram(unit: &str, counts: &[u64], n: Option<u64>) -> Histogram {
     Histogram { bins: Some(bins(counts)), n, unit: unit.to_owned(), ..Histogram::default() }
 }
 
-/// Bins up to the last that is not empty; fractions sum to 1.
+/// Bins up to the last with counts; fractions sum to 1.
 fn bins(counts: &[u64]) -> Vec<Bin> {
     let n: u64 = counts.iter().sum();
     let used = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
@@ -262,8 +262,8 @@ fn bins(counts: &[u64]) -> Vec<Bin> {
     counts.iter().take(used).enumerate().map(bin).collect()
 }
 
-/// At every power of two from one granule to the first size that misses only first touches, and the
-/// fixed sizes.
+/// At every power of two from one granule to the first size
+/// with only first touches as misses, and the fixed sizes.
 fn curve(sum: &GrainSummary) -> Vec<Point> {
     let mut sizes: Vec<u64> = (0..40).map(|bit| sum.bytes << bit).collect();
     let enough = sizes.iter().position(|bytes| sum.misses(bytes / sum.bytes) == Some(sum.cold));
@@ -284,7 +284,7 @@ fn point(sum: &GrainSummary, bytes: u64) -> Option<Point> {
     })
 }
 
-/// At this machine's sizes; left out where a size is no edge of the bins.
+/// At the machine's sizes; sizes off the bins' edges are left out.
 fn at_caches(sum: &GrainSummary, caches: &[CacheLevel]) -> Vec<Point> {
     let at = |cache: &CacheLevel| Some(Point { level: Some(cache.level), ..point(sum, cache.bytes)? });
     caches.iter().filter_map(at).collect()
@@ -346,14 +346,14 @@ fn in_context(counts: &Counts, context: &Context, sum: &GrainSummary) -> PairCon
     }
 }
 
-/// The innermost call that both have in common: the last equal frame from the outside, by function.
+/// The innermost common call: the last equal frame from the outside, by function.
 fn ancestor(context: &Context) -> Option<Frame> {
     let both = context.by.iter().rev().zip(context.again.iter().rev());
     let same = |(by, again): &(&Frame, &Frame)| by.function == again.function && by.module == again.module;
     both.take_while(same).last().map(|(frame, _)| Frame::clone(frame))
 }
 
-/// The middle value, taken as evenly spread within its bin; the bin stands beside it.
+/// The middle value, taken as evenly spread within the bin; the bin stands beside the value.
 fn median(bins: &[u64; LOG2_BINS], unit: &str) -> Option<Distance> {
     let n: u64 = bins.iter().sum();
     let half = n as f64 / 2.0;

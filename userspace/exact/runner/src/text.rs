@@ -1,6 +1,6 @@
-//! The report of an exact run for a terminal: what `-o` stored can be printed again.
+//! The report of an exact run for a terminal: a report stored by `-o` can be printed again.
 //!
-//! Computes nothing beyond the report. Missing fields print as nothing.
+//! Computes no value beyond the report. Missing fields are not printed.
 
 mod parallelism;
 
@@ -92,7 +92,7 @@ fn by_granule(report: &Report) -> Vec<(u64, &Reuse)> {
     sorted
 }
 
-/// The page so far.
+/// The page up to now.
 pub(super) struct Page {
     text: String,
 }
@@ -141,7 +141,7 @@ impl Page {
             }
             seen.push(bytes);
             let level = point.level.map(|level| format!("L{level} ")).unwrap_or_default();
-            // Cannot fail: a string takes all text.
+            // Cannot fail: a string takes every text.
             let _ = write!(
                 sizes,
                 "{} {level}{} {}",
@@ -313,7 +313,7 @@ fn function_of(frame: &Frame) -> String {
     function(frame.function.as_deref(), frame.module.as_deref(), frame.address)
 }
 
-/// A function's name, else the address in its file.
+/// A function's name, otherwise the address in the file.
 pub(super) fn function(name: Option<&str>, module: Option<&str>, address: Option<u64>) -> String {
     let place = || format!("{}+{:#x}", base(module.unwrap_or("null")), address.unwrap_or(0));
     name.map_or_else(place, str::to_owned)
@@ -328,7 +328,7 @@ fn frame(frame: &Frame) -> String {
     format!("{}{place}", function_of(frame))
 }
 
-/// The bin of a median, for no more is known of it: "16 to 31 accesses".
+/// The bin of a median, because the exact value is unknown: "16 to 31 accesses".
 fn median(median: Option<&Distance>) -> String {
     let Some(median) = median else { return "unknown".to_owned() };
     format!("{} {}", range(median.low, median.high), median.unit)
@@ -340,7 +340,7 @@ fn range(low: Option<u64>, high: Option<u64>) -> String {
     if low == last { units::count(low) } else { format!("{} to {}", units::count(low), units::count(last)) }
 }
 
-/// The bin that the median lies in: "16 to 31".
+/// The bin of the median: "16 to 31".
 fn median_bin(bins: &[Bin]) -> String {
     let mut left = 0.5;
     for bin in bins {
@@ -352,12 +352,12 @@ fn median_bin(bins: &[Bin]) -> String {
     String::new()
 }
 
-/// A number, 0 where it is not known.
+/// A number, 0 if unknown.
 pub(super) fn real(number: Number) -> f64 {
     number.real().unwrap_or(0.0)
 }
 
-/// A number without its fraction, 0 if unknown.
+/// A number without the fraction, 0 if unknown.
 pub(super) fn whole(number: Option<Number>) -> u64 {
     number.and_then(Number::whole).unwrap_or(0)
 }

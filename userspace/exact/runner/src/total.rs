@@ -1,8 +1,8 @@
 //! The whole run: images summed.
 //!
-//! Distances are those of each thread (or of the process, in a run in one order); sums over threads
-//! and processes add counts and never mix their orders. Not here: the choice of named pairs
-//! (`pairs`).
+//! Distances are within each thread (or within the process, in a run
+//! in one order); sums over threads and processes add counts and
+//! never mix orders. Not here: the choice of named pairs (`pairs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,48 +19,48 @@ use super::{
     parallelism::Parallelism,
 };
 
-/// Everything that is reported.
+/// The reported results.
 #[derive(Default)]
 pub struct Total {
     /// Accesses.
     pub accesses: u64,
-    /// Stores among them.
+    /// Stores among the accesses.
     pub stores: u64,
-    /// What was executed.
+    /// Executed instructions.
     pub mix: Mix,
     /// By granularity in bytes.
     pub grains: BTreeMap<u64, Grain>,
-    /// Threads with their process.
+    /// Threads with process id.
     pub threads: Vec<(u32, Thread)>,
-    /// Programs that ran: process, file.
+    /// Programs run: process, file.
     pub programs: Vec<(u32, String)>,
-    /// Sentences that the reader must know.
+    /// Sentences for the reader.
     pub notices: Vec<String>,
-    /// Whether something is missing.
+    /// Whether results are missing.
     pub partial: bool,
-    /// Buffers that were not in the promised order.
+    /// Buffers out of the promised order.
     pub out_of_turn: u64,
     /// Accesses counted in part, or lost.
     pub torn: u64,
-    /// Accesses without their calling context.
+    /// Accesses without calling context.
     pub folded: u64,
-    /// A bit for each of the functions asked for that was found.
+    /// A bit for each requested function found.
     pub functions_found: u64,
     /// Sets and optimal replacement.
     pub extra: Extra,
     /// Simulated caches.
     pub simulated: Simulated,
-    /// A bit for each of the functions to skip that was found.
+    /// A bit for each function to skip found.
     pub skipped_found: u64,
     /// Parallelism.
     pub parallelism: Parallelism,
-    /// A bit for each of the functions of which whole calls are reported that was found.
+    /// A bit for each function found, of the functions with whole calls reported.
     pub inclusive_found: u64,
-    /// By process: the instruction translated last, where QEMU lacks it.
+    /// By process: the instruction translated last, if QEMU lacks the instruction.
     pub lacking: BTreeMap<u32, String>,
 }
 
-/// One granularity.
+/// Results at a granularity.
 #[derive(Default)]
 pub struct Grain {
     /// Distances and counts; no pairs.
@@ -71,16 +71,16 @@ pub struct Grain {
     pub pairs: Pairs,
 }
 
-/// Touches by instructions whose data are of one type.
+/// Touches by instructions with data of one type.
 #[derive(Default)]
 pub struct Typed {
     /// First touches.
     pub cold: u64,
-    /// Reuses, with distances among all accesses.
+    /// Reuses, with distances in accesses of every type.
     pub reuses: Counts,
 }
 
-/// Reuses and their distances in log2 bins.
+/// Reuses with distances in log2 bins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
     /// How many.
@@ -98,7 +98,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Adds reuses of one bin.
+    /// Adds a bin's reuses.
     pub fn add(&mut self, cell: &Cell) {
         self.n += cell.count;
         for (bins, bin) in [(&mut self.time, cell.time_bin), (&mut self.stack, cell.stack_bin)] {
@@ -108,7 +108,7 @@ impl Counts {
         }
     }
 
-    /// Adds others.
+    /// Adds another's counts.
     pub fn merge(&mut self, other: &Self) {
         self.n += other.n;
         for (ours, theirs) in [(&mut self.time, &other.time), (&mut self.stack, &other.stack)] {
@@ -116,8 +116,8 @@ impl Counts {
         }
     }
 
-    /// Reuses that miss in a fully associative LRU cache of this many granules: a power of two, so
-    /// bins are exact.
+    /// Reuses with a miss in a fully associative LRU cache of
+    /// `granules` granules: a power of two, hence bins are exact.
     pub fn misses(&self, granules: u64) -> u64 {
         self.stack.iter().skip(locality_reuse::log2_bin(granules)).sum()
     }
@@ -185,7 +185,8 @@ impl Total {
 }
 
 impl Total {
-    /// Says how many processes, other than the command's own, began as copies of another one.
+    /// Reports the number of processes begun as copies
+    /// of another process, except the command's own.
     pub fn name_forked_processes(&mut self, command: u32) {
         let forked: BTreeSet<u32> =
             self.programs.iter().map(|program| program.0).filter(|pid| *pid != command).collect();
@@ -197,17 +198,17 @@ impl Total {
         }
     }
 
-    /// Says which of the functions asked for occur in no program.
+    /// Reports requested functions found in no program.
     pub fn name_missing_functions(&mut self, names: &[String]) {
         self.name_missing(names, self.functions_found, "");
     }
 
-    /// Says which of the functions to skip occur in no program.
+    /// Reports functions to skip found in no program.
     pub fn name_missing_skipped(&mut self, names: &[String]) {
         self.name_missing(names, self.skipped_found, "; nothing was skipped for it");
     }
 
-    /// Says which of the functions of which whole calls are reported occur in no program.
+    /// Reports functions with whole calls requested but found in no program.
     pub fn name_missing_inclusive(&mut self, names: &[String]) {
         self.name_missing(names, self.inclusive_found, "");
     }

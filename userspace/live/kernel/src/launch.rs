@@ -119,7 +119,8 @@ fn fork(words: &[CString], environment: &[CString]) -> io::Result<Launched> {
 /// The child's life until `execve`.
 fn run(command: &[CString], environment: &[CString], mut channel: UnixStream) -> ! {
     // A name for the child until the kernel sets the program's name, so that lists
-    // of the tool's processes omit the child. SAFETY: the name is a C string.
+    // of the tool's processes omit the child.
+    // SAFETY: the name is a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"launched".as_ptr()) };
     let mut go = [0u8];
     if channel.read_exact(&mut go).is_ok() {
@@ -178,7 +179,8 @@ impl Started {
             return Ok(status);
         }
         // Waits without collecting the child: after collection, a passed-on signal might reach
-        // another process with the child's number. SAFETY: all bytes of the structure may be zero.
+        // another process with the child's number.
+        // SAFETY: all bytes of the structure may be zero.
         let mut about = unsafe { std::mem::zeroed::<libc::siginfo_t>() };
         loop {
             let how = libc::WEXITED | libc::WNOWAIT;

@@ -227,8 +227,8 @@ fn folder_in(parent: &CStr, name: &CStr) -> io::Result<File> {
             fd => File::from_raw_fd(fd),
         }
     };
-    // The folder exists already, or the next call gives the reason. SAFETY: a system call with a
-    // live name.
+    // The folder exists already, or the next call gives the reason.
+    // SAFETY: a system call with a live name.
     unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o700) };
     let folder = open_in(&parent, name, libc::O_RDONLY | libc::O_DIRECTORY)?;
     let status = folder.metadata()?;

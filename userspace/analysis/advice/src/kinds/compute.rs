@@ -1,27 +1,26 @@
-//! Loops that do not wait for memory: the limit of the processor whose removal shortens the loop most.
+//! Loops without waits for memory: the processor limit with the greatest gain on removal.
 
 use crate::{Candidate, Kind, View, gain::Fix};
 
-/// The same for a loop that vector instructions would shorten.
+/// As `COMPUTES`, for a loop shortened by vector instructions.
 const MOSTLY_COMPUTES: f64 = 1.6;
-/// Bytes of the vector registers that every x86-64 processor has.
+/// Bytes of the vector registers present in every x86-64 processor.
 const VECTOR: u32 = 16;
 /// Least used part of the lanes of vectorised code.
 const EFFICIENCY: f64 = 0.6;
-/// Greatest ratio of the cycles of code without a branch to those of the code with a foreseen
-/// branch.
+/// Greatest ratio of the cycles of code without a branch to the cycles with a foreseen branch.
 const BRANCHLESS: f64 = 2.0;
-/// What a vectorised sum saves besides.
+/// Additional saving of a vectorised sum.
 const LANES: f64 = 2.0;
-/// Elements from one to the next, at most, that vector instructions can pick out.
+/// Greatest stride in elements that vector instructions can pick out.
 const INTERLEAVED: i64 = 4;
 
-/// A loop up to this multiple of its core does not wait for memory.
+/// Multiple of the core cycles up to which a loop does not wait for memory.
 const COMPUTES: f64 = 1.25;
 /// Least saving of the removed limit.
 const SAVES: f64 = 1.1;
 
-/// The change that removes the limit.
+/// The change to remove the limit.
 pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let (_, cycles) = of.speed?;
@@ -31,7 +30,7 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         return None;
     }
     let (kind, what, way) = match bound.as_str() {
-        // Chains of other operations (a hash, a recurrence) have no order that may change.
+        // Chains of further operations (a hash, a recurrence) have a fixed order.
         "fp_add_chain" => (
             Kind::Accumulators,
             "Use several accumulators, or let the compiler reorder the sum, at",
@@ -56,7 +55,7 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         .any(|access| super::stride(access) == Some(access.bytes.into()) && access.bytes <= 8);
     let core = match kind {
         Kind::Accumulators if in_rows => (1.0 / (saves * LANES), 1.0 / saves),
-        // What takes the branch's place is computed each time.
+        // The branch's replacement is computed each time.
         Kind::Branch => (1.0 / saves, BRANCHLESS / saves),
         _ => (1.0 / saves, 1.0 / saves),
     };
@@ -74,7 +73,7 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Scalar code that walks from element to element: vector instructions do several at a time.
+/// Scalar code walking from element to element: vector instructions do several at a time.
 pub(super) fn vectorise(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let (_, cycles) = of.speed?;

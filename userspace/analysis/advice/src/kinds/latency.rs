@@ -1,4 +1,4 @@
-//! Latency: lines at random places that could be asked for earlier, or several at a time.
+//! Latency: lines at random places, requestable earlier, or several at a time.
 
 use locality_model::{AccessKind, Dependence};
 
@@ -8,10 +8,10 @@ use crate::{
     gain::{CHAINS, Fix, Pattern},
 };
 
-/// Stalls that prefetching can remove: the loop takes this multiple of its overlapped lines.
+/// Stalls removable by prefetching: least multiple of the overlapped lines that the loop takes.
 const WORTH: f64 = 1.3;
 
-/// Addresses from an index array: the next ones are known, so prefetches can run ahead.
+/// Addresses from an index array: the next addresses are known, and prefetches can run ahead.
 pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let (_, cycles) = of.speed?;
@@ -20,7 +20,7 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
             && stride(access).is_none()
             && access.kind == AccessKind::Load
     };
-    // The index itself must come in order.
+    // The index must come in order.
     let has_index =
         of.accesses.iter().any(|access| stride(access).is_some_and(|step| (1..=8).contains(&step.abs())));
     let gathers = || of.accesses.iter().enumerate().filter(|(_, access)| is_gather(access));
@@ -53,14 +53,15 @@ pub(super) fn prefetch(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Random places all over a large object: page walks take as long as the lines, and huge pages need fewer.
+/// Random places across a large object: page walks take
+/// as long as the lines, and huge pages need fewer.
 pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     /// Least size of the object, and new pages of an execution.
     const LARGE: f64 = (32 << 20) as f64;
     const PAGES: f64 = 0.5;
-    /// The loop takes this multiple of its core cycles and line costs.
+    /// Least multiple of core cycles and line costs that the loop takes.
     const BEYOND: f64 = 1.15;
-    /// Part of the waiting beyond the lines that remains: huge pages have walks too, if few.
+    /// Remaining part of the waiting beyond the lines: huge pages have walks too, if few.
     const REMAINS: f64 = 0.2;
     let of = view.loops.get(number)?;
     let is_spread = |access: &&Access| {
@@ -97,7 +98,7 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Short chases that begin anew each time: several of them at a time.
+/// Short chases, begun anew each time: several chases at a time.
 pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     of.speed?;

@@ -12,11 +12,11 @@ use crate::{
     words,
 };
 
-/// Largest element whose members are distinguished.
+/// Largest element with distinguished members.
 const LARGEST: i64 = 4096;
-/// Part of an element's bytes up to which splitting pays.
+/// Part of an element's bytes as the limit for splitting to pay.
 const USED: f64 = 0.5;
-/// Windows that must show values before a narrower type is advised.
+/// Least windows with values before a narrower type is advised.
 const VALUES: u64 = 5;
 
 /// Bytes of the object of an access.
@@ -25,13 +25,13 @@ fn bytes_of(view: &View<'_>, access: &Access) -> Option<f64> {
     Some(view.profile.objects.get(object.0 as usize)?.bytes? as f64)
 }
 
-/// Misses with a share of the lines left, and data smaller by the same share: data within a cache's
-/// size never misses there.
+/// Misses after a reduction of lines and data to a share:
+/// data within a cache's size never misses the cache.
 fn shrunk(view: &View<'_>, access: &Access, share: f64) -> Misses {
     let mut misses = lines(access).map(|lines| lines * share);
     if let Some(bytes) = bytes_of(view, access) {
         let (before, after) = (holds(view, bytes), holds(view, bytes * share));
-        // The cache with room for all is asked once, in place of each time.
+        // The cache with room for the data is accessed once, not each time.
         (after..before).for_each(|at| {
             if let Some(misses) = misses.get_mut(at) {
                 *misses = 0.0
@@ -41,7 +41,8 @@ fn shrunk(view: &View<'_>, access: &Access, share: f64) -> Misses {
     misses
 }
 
-/// Elements of which a loop uses a small part: structures walked with their own size as the step.
+/// Elements with a small part used by a loop: structures
+/// walked with the structure's size as the step.
 pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let whole = whole_cost(view, of);
@@ -58,7 +59,7 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     let cost_of = |at: &[usize]| at.iter().map(|at| cost(view, &of.accesses[*at])).sum::<f64>();
     let ((step, _), at) = by_step.into_iter().max_by(|a, b| cost_of(&a.1).total_cmp(&cost_of(&b.1)))?;
     let concerned = cost_of(&at);
-    // Members by their place in the element, as far as addresses or debug information tell it.
+    // Members by place in the element, as far as known by addresses or debug information.
     let mut parts: BTreeSet<(u64, u32)> = BTreeSet::new();
     for at in &at {
         let access = &of.accesses[*at];
@@ -78,7 +79,7 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     let heaviest =
         at.iter().max_by(|a, b| cost(view, &of.accesses[**a]).total_cmp(&cost(view, &of.accesses[**b])))?;
     let access = &of.accesses[*heaviest];
-    // Other members of the same object, used by other loops, prevent the split.
+    // Members of the object used by further loops prevent the split.
     let elsewhere = others(view, number, access);
     let kind = if parts.len() <= 2 && !elsewhere.is_empty() { Kind::Soa } else { Kind::Split };
     let record = access.object.and_then(|(_, field)| view.profile.fields.get(field?.0 as usize)?.record);
@@ -119,7 +120,7 @@ pub(super) fn elements(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Other loops with the same object.
+/// Further loops with the object.
 fn others(view: &View<'_>, number: usize, access: &Access) -> Vec<String> {
     let Some((object, _)) = access.object else { return Vec::new() };
     let uses = |of: &Loop| {
@@ -133,7 +134,7 @@ fn others(view: &View<'_>, number: usize, access: &Access) -> Vec<String> {
     if at.is_empty() { at } else { vec![format!("Other loops use the same data: {}.", at.join(", "))] }
 }
 
-/// Integers of which windows saw only small values.
+/// Integers with only small values in windows.
 pub(super) fn shrink(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let narrower = |access: &Access| {
@@ -187,7 +188,7 @@ pub(super) fn shrink(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Members that are used together at random elements, but lie on several lines.
+/// Members used together at random elements, but on several lines.
 pub(super) fn reorder(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let is_random = |access: &Access| {
@@ -229,7 +230,7 @@ pub(super) fn reorder(view: &View<'_>, number: usize) -> Option<Candidate> {
     evidence.extend(view.time(of));
     Some(Candidate {
         kind: Kind::Reorder,
-        // An element's page is looked up however few of its lines are used.
+        // An element's page is looked up however few lines are used.
         fixes: vec![Fix { explains: 1.0, ..Fix::lines(number, changes.collect()) }],
         title: format!(
             "Put the members of `{}` that the loop at {} in {} uses beside each other: {} lines an \

@@ -1,4 +1,4 @@
-//! Another order of iterations: interchange, tiling, and padding where the order must stay.
+//! Changed order of iterations: interchange, tiling, and padding if the order must stay.
 
 use locality_model::AccessKind;
 
@@ -12,9 +12,9 @@ use crate::{
     words,
 };
 
-/// Step between executions from which each touches another line.
+/// Step between executions with a new line for each.
 const FAR: i64 = 64;
-/// Stands for a step that is not known.
+/// Stands for an unknown step.
 const UNKNOWN: i64 = 1 << 20;
 /// Remaining part of the costs of lines, from which interchange counts as an improvement.
 const BETTER: f64 = 0.7;
@@ -28,13 +28,13 @@ fn is_across(access: &Access) -> bool {
         && outer.is_some_and(|step| step.saturating_abs() < FAR)
 }
 
-/// The accesses' changes of step from run to run, and the new costs of all lines.
+/// The accesses' changes of step from run to run, and the new costs of lines.
 fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     let (mut changes, mut after) = (Vec::new(), 0.0);
     for (number, access) in of.accesses.iter().enumerate() {
         let (inner, outer) = (stride(access), access.outer_stride);
-        // A revisited place stays one, and a random place too. Where no window shows a row's step
-        // from run to run, each run is far from the next.
+        // A revisited place stays revisited, and a random place random. If no
+        // window shows a row's step from run to run, each run is far from the next.
         if inner.is_none_or(|step| step == 0) {
             after += cost(view, access);
             continue;
@@ -44,7 +44,7 @@ fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
         let misses = match outer.saturating_abs() < FAR {
             true => capped(access, per),
             false => {
-                // A cache that has room for the lines of a run still has them in the next.
+                // A cache with room for the lines of a run still has the lines in the next run.
                 let run = of.trips.0.map_or(f64::INFINITY, |trips| trips as f64 * 64.0);
                 let (level, again) = (holds(view, run), f64::from(access.bytes) / 64.0);
                 let mut misses = [per * access.per_iteration; 3];
@@ -63,7 +63,7 @@ fn swapped(view: &View<'_>, of: &Loop) -> (Vec<Change>, f64) {
     (changes, after)
 }
 
-/// The heaviest access that walks across lines, if such accesses are a good part of the costs.
+/// The heaviest access walking across lines, if walks across lines are a good part of the costs.
 fn across<'a>(view: &View<'_>, of: &'a Loop) -> Option<&'a Access> {
     let walks = || of.accesses.iter().filter(|access| is_across(access));
     let part: f64 = walks().map(|access| cost(view, access)).sum();
@@ -89,12 +89,12 @@ fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
     evidence
 }
 
-/// Part of the core that is left: a sum of one element ends with the inner loop, and each iteration
-/// then adds to another element, which takes a load and a store in place of the chain.
+/// Remaining part of the core: a sum of one element ends with the inner loop, and each
+/// iteration then adds to a new element, which takes a load and a store in place of the chain.
 fn core_of_swapped(of: &Loop) -> (f64, f64) {
     let mut stores = of.accesses.iter().filter(|access| access.kind == AccessKind::Store).peekable();
     let in_register = stores.peek().is_none();
-    // The element is stored each time: the store is there already, and a load comes with it.
+    // The element is stored each time: the store is present already, and a load is added.
     let in_place =
         stores.any(|store| stride(store) == Some(0) && store.outer_stride.is_some_and(|outer| outer != 0));
     match &of.bound_by {
@@ -109,7 +109,7 @@ fn core_of_swapped(of: &Loop) -> (f64, f64) {
     }
 }
 
-/// What stands against another order.
+/// Obstacles to a changed order.
 fn obstacles(of: &Loop) -> Vec<String> {
     let mut found = Vec::new();
     let is_sum =
@@ -126,7 +126,7 @@ fn obstacles(of: &Loop) -> Vec<String> {
     found
 }
 
-/// Interchange: what is across lines comes along the line, and the sum over all accesses falls.
+/// Interchange: walks across lines turn into walks along lines, and the sum over accesses falls.
 pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let access = across(view, of)?;
@@ -155,8 +155,8 @@ pub(super) fn interchange(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Interchange of an array's dimensions: the loop walks along lines, but in short runs far from
-/// each other, unpredictable for hardware prefetchers.
+/// Interchange of an array's dimensions: the loop walks along lines,
+/// but in short distant runs, unpredictable for hardware prefetchers.
 pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let changes: Vec<Change> = of
@@ -169,7 +169,7 @@ pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of_change = |change: &Change| of.accesses.get(change.access);
     let access =
         changes.iter().filter_map(of_change).max_by(|a, b| cost(view, a).total_cmp(&cost(view, b)))?;
-    // Of one array: arrays have their own dimensions.
+    // Of one array: dimensions differ between arrays.
     let changes: Vec<Change> = changes
         .into_iter()
         .filter(|change| of_change(change).is_some_and(|other| other.object == access.object))
@@ -207,7 +207,7 @@ pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Tiling, where interchange only moves the costs to another access.
+/// Tiling, if interchange only moves the costs to another access.
 pub(super) fn tile_order(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let access = across(view, of)?;
@@ -240,7 +240,7 @@ pub(super) fn tile_order(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Tiling, where each round of the loop around walks through the same data, more than a cache holds.
+/// Tiling, if each round of the outer loop walks through the data again, more than a cache holds.
 pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
     let of = view.loops.get(number)?;
     let around = of.around?;
@@ -250,7 +250,7 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
         let (own, all) =
             far.fold((0, 0), |(own, all), far| (own + u32::from(far.from == access.ip), all + 1));
         let seen = access.outer_stride == Some(0) && access.outer_windows >= SEEN;
-        // Watches show the instruction's return to its data, after a walk through much of the data.
+        // Watches show the instruction's return to the data, after a walk through much of the data.
         let is_long = bytes_of_run(of, access).is_none_or(|bytes| bytes >= view.caches[0] / 2.0);
         let watched = access.outer_stride.is_none() && own >= 3 && own * 2 > all;
         regular && is_long && (seen || watched) && access.kind != AccessKind::Store
@@ -295,16 +295,16 @@ pub(super) fn tile_rounds(view: &View<'_>, number: usize) -> Option<Candidate> {
     })
 }
 
-/// Bytes walked by one run of the loop.
+/// Bytes walked by a run of the loop.
 fn bytes_of_run(of: &Loop, access: &Access) -> Option<f64> {
     let trips = of.trips.0? as f64;
     Some(trips * access.per_iteration * stride(access)?.unsigned_abs() as f64)
 }
 
-/// Padding: the lines of a run come again in the next, and a cache has room for them, but not in
-/// the few sets that they fall on.
+/// Padding: the lines of a run come again in the next run, and a
+/// cache has room for the lines, but not in the few sets used.
 pub(super) fn pad(view: &View<'_>, number: usize) -> Option<Candidate> {
-    /// The loop takes this multiple of its core and of the new lines in windows.
+    /// Least multiple of the core and the new lines in windows that the loop takes.
     const WORTH: f64 = 1.2;
     let of = view.loops.get(number)?;
     let trips = of.trips.0?;

@@ -1,4 +1,4 @@
-//! Fusion: several passes over the same data, replaced by one.
+//! Fusion: several passes over common data, replaced by one pass.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::{
     words,
 };
 
-/// Far reuses between two loops that make a pair.
+/// Least far reuses between two loops of a pair.
 const FEWEST: u32 = 3;
-/// Counting and jumping instructions of an iteration: two fused loops have them once.
+/// Counting and jumping instructions of an iteration: two fused loops execute one set.
 const COUNTING: f64 = 3.0;
-/// Least part of the core that is left of a loop.
+/// Least remaining part of a loop's core.
 const LEAST_LEFT: f64 = 0.25;
 
-/// Loops of which the second reads, far later, what the first touched.
+/// Pairs of loops: the second reads, far later, the data touched by the first.
 pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
     let mut of_ip: BTreeMap<u64, usize> = BTreeMap::new();
     for (number, of) in view.loops.iter().enumerate() {
@@ -26,7 +26,7 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
             of_ip.entry(access.ip).or_insert(number);
         }
     }
-    // Reuses by loop of the use and of the reuse, and all at each instruction.
+    // Reuses by loop of the use and of the reuse, and the total at each instruction.
     let mut pairs: BTreeMap<(usize, usize), BTreeMap<u64, u32>> = BTreeMap::new();
     let mut all: BTreeMap<u64, u32> = BTreeMap::new();
     for far in view.far {
@@ -36,7 +36,7 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
             *pairs.entry((*from, *to)).or_default().entry(far.to).or_default() += 1;
         }
     }
-    // The last pass of a round and the first of the next are not beside each other.
+    // The last pass of a round and the first of the next are not adjacent.
     let is_first = |(from, to): &(usize, usize)| {
         view.loops.get(*from).zip(view.loops.get(*to)).is_some_and(|(from, to)| comes_first(view, from, to))
     };
@@ -45,7 +45,7 @@ pub(super) fn fuse(view: &View<'_>) -> Vec<Candidate> {
     rows(found).into_iter().map(|row| together(view, row)).collect()
 }
 
-/// A loop that reads data of another loop again, far later.
+/// A loop reading another loop's data again, far later.
 struct Pair {
     from: usize,
     to: usize,
@@ -57,8 +57,7 @@ struct Pair {
     evidence: String,
 }
 
-/// Pairs with a common loop, the end of one and the start of the other, make a row; no loop is in
-/// two rows.
+/// Pairs form a row if the end of one pair starts the next; no loop is in two rows.
 fn rows(mut pairs: Vec<Pair>) -> Vec<Vec<Pair>> {
     pairs.sort_by(|a, b| b.concerned.total_cmp(&a.concerned));
     let mut rows: Vec<Vec<Pair>> = Vec::new();
@@ -81,7 +80,7 @@ fn rows(mut pairs: Vec<Pair>) -> Vec<Vec<Pair>> {
     rows
 }
 
-/// One change for all loops of a row.
+/// One change for the loops of a row.
 fn together(view: &View<'_>, row: Vec<Pair>) -> Candidate {
     let (first, last) = (row.first().map_or(0, |pair| pair.from), row.last().map_or(0, |pair| pair.to));
     let loops: Vec<usize> = std::iter::once(first).chain(row.iter().map(|pair| pair.to)).collect();
@@ -115,7 +114,7 @@ fn together(view: &View<'_>, row: Vec<Pair>) -> Candidate {
     }
 }
 
-/// Changes of one loop are one change.
+/// Changes of a loop are merged.
 fn merged(fixes: impl Iterator<Item = Fix>) -> Vec<Fix> {
     let mut merged: Vec<Fix> = Vec::new();
     for fix in fixes {
@@ -136,14 +135,15 @@ fn merged(fixes: impl Iterator<Item = Fix>) -> Vec<Fix> {
     merged
 }
 
-/// Remaining part of the core after the removal of instructions; a chain retains its length.
+/// Remaining part of the core after the removal of instructions; a chain retains the length.
 fn core_without(of: &Loop, gone: f64) -> (f64, f64) {
     let is_chain = of.bound_by.as_ref().is_some_and(|(bound, _)| bound.ends_with("_chain"));
     let left = (1.0 - gone / of.instructions.max(1.0)).clamp(LEAST_LEFT, 1.0);
     if is_chain { (1.0, 1.0) } else { (left, 1.0) }
 }
 
-/// Whether the program reaches one loop before the other, by the code order in their common caller.
+/// Whether the program reaches loop `one` before loop
+/// `other`, by the code order in the common caller.
 fn comes_first(view: &View<'_>, one: &Loop, other: &Loop) -> bool {
     let addresses = |of: &Loop| -> Vec<(u64, Option<String>)> {
         let stack = view.profile.stacks.get(of.stack.0 as usize);
@@ -174,7 +174,7 @@ fn pair(
         .filter_map(|(at, access)| {
             let step = stride(access)?;
             let reused = *reuses.get(&access.ip)?;
-            // The other loop walks the same way.
+            // The second loop walks alike.
             let is_alike = first.accesses.iter().any(|other| stride(other) == Some(step));
             let share = f64::from(reused) / f64::from(all.get(&access.ip).copied().unwrap_or(reused));
             let misses = lines(access).map(|lines| lines * (1.0 - share));
@@ -196,7 +196,7 @@ fn pair(
         view.at(from),
         view.at(to)
     );
-    // Data of these two loops alone need not be stored at all.
+    // Data of the two loops alone need not be stored.
     let passed_on = passed_on(view, (from, to), second, &changes);
     let loads = changes.iter().filter_map(|change| second.accesses.get(change.access));
     let loaded: f64 =
@@ -207,8 +207,8 @@ fn pair(
     Some(Pair { from, to, concerned, fixes, object: access.object, name, evidence })
 }
 
-/// Whether the second loop reads the first loop's stores at other places: sums, counts, neighbours
-/// by index. The first loop must then finish before.
+/// Whether the second loop reads the first loop's stores at different places:
+/// sums, counts, neighbours by index. The first loop must then finish before.
 fn needs_whole(first: &Loop, second: &Loop) -> bool {
     let stores = first.accesses.iter().filter(|access| access.kind == AccessKind::Store);
     let mut pairs = stores.flat_map(|store| {
@@ -224,8 +224,8 @@ fn needs_whole(first: &Loop, second: &Loop) -> bool {
     })
 }
 
-/// Stores of the first loop whose values only the second loop reads or overwrites: a value passed
-/// in a register needs none of them.
+/// Stores of the first loop, with values read or overwritten only
+/// by the second loop: a value passed in a register needs no store.
 fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes: &[Change]) -> Option<Fix> {
     let first = view.loops.get(from)?;
     let read: Vec<_> = changes
@@ -237,7 +237,7 @@ fn passed_on(view: &View<'_>, (from, to): (usize, usize), second: &Loop, changes
         let mut accesses = others.flat_map(|(_, of)| &of.accesses);
         accesses.any(|access| access.object.is_some_and(|(other, _)| other == object))
     };
-    // The second loop stores the same elements.
+    // The second loop stores to equal elements.
     let is_replaced = |access: &Access| {
         second.accesses.iter().any(|other| {
             other.kind == AccessKind::Store

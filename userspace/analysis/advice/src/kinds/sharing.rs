@@ -1,9 +1,9 @@
-//! Lines touched by several threads, stored by at least one: false sharing if each thread has words
-//! of its own.
+//! Lines touched by several threads, stored by at least one
+//! thread: false sharing if each thread has separate words.
 //!
-//! Windows of different threads show the words of a line that each thread's loop touches
-//! repeatedly. Sources of error: threads that touch a line at different times of the trace do not
-//! contend for the line; words outside all windows.
+//! Windows of different threads show the words of a line touched repeatedly by
+//! each thread's loop. Sources of error: threads touching a line at different
+//! times of the trace do not contend for the line; words outside of windows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,26 @@ use locality_model::AccessKind;
 use super::{unchanged, waits_beyond_lines};
 use crate::{Candidate, Kind, View, gain::Fix};
 
-/// Windows of a thread in which a line must be touched.
+/// Windows of a thread with a touch of the line, at least.
 const FEWEST: u32 = 2;
-/// Executions of an access in a window from which the access comes back to its word.
+/// Executions of an access in a window to count as coming back to a word.
 const OFTEN: u64 = 8;
-/// Stalls that sharing can explain: the loop takes this multiple of its core cycles and line costs.
+/// Stalls explicable by sharing: least multiple of core cycles and line costs that the loop takes.
 const WORTH: f64 = 1.1;
 
-/// One thread's accesses to a line.
+/// A thread's accesses to a line.
 #[derive(Default)]
 struct Touches {
     words: BTreeSet<u64>,
     stores: bool,
     windows: u32,
-    /// Loops with these accesses.
+    /// Loops with the accesses.
     loops: BTreeSet<usize>,
-    /// Instructions that touch.
+    /// Touching instructions.
     ips: BTreeSet<u64>,
 }
 
-/// Changes to all lines contended by threads, one for each group of loops.
+/// Changes to lines contended by threads, one for each group of loops.
 pub(super) fn false_sharing(view: &View<'_>) -> Vec<Candidate> {
     let numbers: BTreeMap<u64, usize> = view
         .loops
@@ -60,7 +60,7 @@ pub(super) fn false_sharing(view: &View<'_>) -> Vec<Candidate> {
             of.ips.insert(access.ip);
         }
     }
-    // Lines of the same loops are one finding: arrays of counters have several.
+    // Lines of equal sets of loops form one finding: arrays of counters have several.
     let mut found: BTreeMap<BTreeSet<usize>, (BTreeSet<u32>, BTreeSet<u64>, bool)> = BTreeMap::new();
     for threads in by_line.values() {
         let busy: Vec<(&u32, &Touches)> = threads.iter().filter(|(_, of)| of.windows >= FEWEST).collect();
@@ -90,7 +90,7 @@ fn candidate(
     };
     let (heaviest, of) = waiting().next()?;
     let access = of.accesses.iter().find(|access| ips.contains(&access.ip))?;
-    // The rest is the cost of the loops' lines without other threads.
+    // The rest is the cost of the loops' lines without contending threads.
     let fixes = waiting().map(|(number, of)| Fix::only(number, unchanged(of), 0.0));
     let name = |id: &u32| {
         let thread = view.profile.threads.get(*id as usize)?;

@@ -1,29 +1,30 @@
-//! Lines watched in part: the time of their first touch, unwatched words included.
+//! Lines watched in part: the time of the first touch, unwatched words included.
 //!
-//! Of a line the use's own word is watched, its neighbours, and another word, drawn at random.
-//! Touches of the own word and its neighbours are always observed. A visit of u words touches the
-//! drawn one with chance u / 8, and misses all near watched words with the chance for u of 8 words.
-//! If visits are independent, the first visit that misses the near words comes after the quotient
-//! of the first chance and the second, times the drawn word's time, on average. This holds for each
-//! line at any frequency of visits, hence for every mixture of busy and idle lines.
+//! Of a line the use's own word is watched, the neighbours, and a further word, drawn
+//! at random. Touches of the own word and the neighbours are always observed. A visit
+//! of u words touches the drawn word with chance u / 8, and misses every near watched
+//! word with the chance for u of 8 words. If visits are independent, the first visit
+//! missing the near words comes after the quotient of the first chance and the
+//! second, times the drawn word's time, on average. The quotient holds for each line
+//! and frequency of visits, hence for every mixture of busy and idle lines.
 //!
-//! Both chances are means over the first touches of lines in windows at the same line of code
-//! ([`locality_model::Load`]), of those that may miss the near words.
+//! Both chances are means over the first touches of lines in windows at the line of
+//! code ([`locality_model::Load`]), restricted to visits that may miss the near words.
 //!
-//! Dependent touches are different: a sweep touches all words of a line within a small part of the
-//! distance, and a walk by columns touches them one after the other at equal distances, the
-//! neighbour first. Then nothing is hidden, and the first watched word's distance is the line's.
-//! Independent touches look so by chance: of two words of one line with equal frequency, the
-//! second's time is below r times the first's with chance r / (1 + r), at any rate. So lines used
-//! at one line of code and touched next by another are examined together. The share e of lines
-//! bound to look so follows from the number that do and the number expected by chance, c each. Of
-//! the lines that do, the part e / (e + (1 - e) c) hides nothing.
+//! Dependent touches are different: a sweep touches the words of a line within a small part of the
+//! distance, and a walk by columns touches the words in turn at equal distances, the neighbour
+//! first. Then no touch is hidden, and the first watched word's distance is the line's. Independent
+//! touches look like a sweep or walk by chance: of two words of a line with equal frequency, the
+//! second's time is below r times the first's with chance r / (1 + r), at every rate. Hence lines
+//! used at one line of code and touched next by another are examined together. The share e of bound
+//! lines (touched by a sweep or walk) follows from the number with the look and the number expected
+//! by chance, c each. Among lines with the look, the part e / (e + (1 - e) c) hides no touch.
 //!
-//! Sources of error: only the number of lines bound to look so is known, not which; walks by every
-//! second word, whose lines are estimated too near, or by so few columns that a line's words come
-//! far apart in the next round too; favourites among the unwatched words, and words touched before
-//! the use in the window, which are never drawn; a drawn word given up untouched, which is no
-//! evidence, so distances beyond the next sample are the own word's.
+//! Sources of error: only the number of bound lines is known, not the lines; walks by
+//! every second word, with lines estimated too near, or by too few columns, with a
+//! line's words far apart in the next round too; favourites among the unwatched words,
+//! and words touched before the use in the window, never drawn; a drawn word given up
+//! untouched, which is no evidence: distances beyond the next sample are the own word's.
 
 use std::collections::BTreeMap;
 
@@ -34,54 +35,55 @@ use crate::calling_context::{ContextId, Contexts};
 
 /// Words of a line.
 const WORDS: f64 = 8.0;
-/// Share of the earlier distance within which two words' touches are one visit.
+/// Share of the earlier distance within which two words' touches form a visit.
 const TOGETHER: f64 = 0.1;
-/// Where more would look like a sweep by chance, as times near the clock's resolution do, looks tell nothing.
+/// Above this chance of looking like a sweep, as for times
+/// near the clock's resolution, looks are no evidence.
 const TELLING: f64 = 0.9;
-/// Fewer first touches at a line of code say less of it than those of the whole program; and for as
-/// many lines used at one and touched next at another stands what the program's are like.
+/// Fewer first touches at a line of code say less of the line of code than the whole program's;
+/// also the number of lines, per pair of lines of code, that the program's share counts for.
 const FEWEST: usize = 3;
 
-/// Words of a line touched by a visit, by the line of code at which the visit begins.
+/// Words of a line touched by a visit, by the visit's first line of code.
 pub(super) struct Visits {
     at: BTreeMap<FrameId, Vec<f64>>,
     all: Vec<f64>,
 }
 
-/// What was seen of a line's words.
+/// Observations of a line's words.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     /// Number of the use's own word.
     pub own: u64,
     /// The watched words' numbers and ends, in accesses.
     pub watched: Vec<(u64, Exit)>,
-    /// Accesses after the use in which the window shows no touch.
+    /// Accesses after the use without a touch in the window.
     pub open: u64,
     /// How exactly ends are known, in accesses.
     pub resolution: f64,
 }
 
-/// A line that is watched in part.
+/// A line watched in part.
 pub(super) struct Part {
-    /// What was seen.
+    /// Observations.
     pub line: Line,
     /// Of each watched word: the watch's observation, the context of the reuse, the watch's row.
     pub ends: Vec<(Followed, Option<ContextId>, u32)>,
 }
 
-/// Evidence of a touched drawn word about the unwatched ones.
+/// Evidence of a touched drawn word about unwatched words.
 struct Look {
-    /// Distance to the first touch of one of them.
+    /// Distance to the first touch of an unwatched word.
     at: u64,
     /// Index of the watched word.
     drawn: usize,
-    /// The touch looks like that of a sweep or a walk.
+    /// The touch looks like a sweep's or a walk's.
     is_bound: bool,
-    /// Frequency of that look with independent touches.
+    /// Frequency of the look with independent touches.
     by_chance: f64,
 }
 
-/// How many lines look as if a sweep or a walk touched their words.
+/// Number of lines that look touched by a sweep or a walk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     lines: f64,
@@ -108,7 +110,7 @@ impl Tally {
         }
     }
 
-    /// The share of lines that are bound to look so, if `before` is believed of as many as [`FEWEST`].
+    /// The share of bound lines, if `before` is believed of as many as [`FEWEST`].
     fn share(&self, before: f64) -> f64 {
         let prior = FEWEST as f64;
         let share = (self.bound - self.by_chance + before * prior) / (self.lines - self.by_chance + prior);
@@ -116,8 +118,8 @@ impl Tally {
     }
 }
 
-/// Ends lines sooner if unwatched words were touched before the watched ones; each part has the
-/// index of its subject.
+/// Ends lines sooner if unwatched words were touched before
+/// the watched words; each part has the index of the subject.
 pub(super) fn reveal(
     profile: &Profile,
     contexts: &Contexts,
@@ -139,7 +141,7 @@ pub(super) fn reveal(
         let Some(subject) = subjects.get_mut(*subject) else { continue };
         let is_sooner = subject.followed.is_none_or(|so_far| !so_far.exit.reused || look.at < so_far.exit.at);
         if hides && is_sooner {
-            // No clock measured that.
+            // The distance was not measured by the clock.
             let exit = Exit { at: look.at, reused: true };
             subject.followed =
                 Some(Followed { exit, within: None, measured: None, counted: false, ..*followed });
@@ -148,11 +150,10 @@ pub(super) fn reveal(
     }
 }
 
-/// Lines of code of a use and of what touched the drawn word.
+/// Lines of code of a use and of the drawn word's touch.
 type Pair = (Option<FrameId>, Option<FrameId>);
 
-/// Lines with hidden touches, each with the lines of code of its use and of the touch of its drawn
-/// word.
+/// Lines with hidden touches, each with the lines of code of the use and of the drawn word's touch.
 fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> {
     let (mut all, mut at) = (Tally::default(), BTreeMap::<_, Tally>::new());
     for (frame, look) in looks.clone() {
@@ -164,10 +165,10 @@ fn hide<'a>(looks: impl Iterator<Item = (Pair, &'a Look)> + Clone) -> Vec<bool> 
         if !look.is_bound {
             return true;
         }
-        // By the remaining words: the line itself looks so.
+        // By the remaining words: the line at hand has the look.
         let others = |of: Tally| of.without(Tally::of(look));
         let share = others(at.get(&frame).copied().unwrap_or_default()).share(others(all).share(0.0));
-        // Their number, one after the other.
+        // Expected number of bound lines, as a running sum.
         bound += share / (share + (1.0 - share) * look.by_chance).max(f64::MIN_POSITIVE);
         let hides = bound < 0.5;
         bound -= f64::from(u8::from(!hides));
@@ -193,8 +194,8 @@ impl Visits {
         visits
     }
 
-    /// Chance that a visit touches a given word, over the chance that it misses all `near` words, 1
-    /// at most; for visits that may miss them.
+    /// Chance of a visit to touch a given word, over the chance to miss the
+    /// `near` words, 1 at most; for visits that may miss the near words.
     fn share(&self, frame: Option<FrameId>, near: usize) -> f64 {
         let own = frame.and_then(|frame| self.at.get(&frame)).filter(|visits| visits.len() >= FEWEST);
         let (mut touched, mut missed) = (0.0, 0.0);
@@ -208,8 +209,8 @@ impl Visits {
         if touched < missed { touched / missed } else { 1.0 }
     }
 
-    /// Evidence of the drawn word; `None` without a touch, or so near that every touch would look
-    /// like a sweep ([`TELLING`]). `frame` gives the line of code that ended a watched word.
+    /// Evidence of the drawn word; `None` without a touch, or if too near for a sweep to be
+    /// distinguished ([`TELLING`]). `frame` gives the line of code ending a watched word.
     fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
         let is_near = |word: u64| word.abs_diff(line.own) <= 1;
         let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
@@ -222,7 +223,8 @@ impl Visits {
         let mut is_bound = false;
         let mut together = Vec::new();
         for (number, exit) in near {
-            // A watch given up at about that time may have been touched with it.
+            // A watch given up at about the time may have
+            // been touched together with the drawn word.
             let sweep = about(at as f64, line.resolution);
             let walk = about(at as f64 / word.abs_diff(line.own) as f64, line.resolution);
             let walk = Some(walk).filter(|_| is_on_the_way(number));
@@ -243,11 +245,11 @@ struct Together {
     walk: Option<(f64, f64)>,
 }
 
-/// Chance of a touch of a near word by then, if all words are touched independently and equally
-/// often, and the drawn one `behind` accesses after `open`.
+/// Chance of a touch of a near word by then, if the words are touched independently
+/// and equally often, and the drawn word `behind` accesses after `open`.
 fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
-    // The rate follows from this one touch: rate × time is exponential, here in a number of
-    // quantiles.
+    // The rate follows from a single touch: rate × time
+    // is exponential, here in a number of quantiles.
     const RATES: u32 = 16;
     let missed = |place: u32| -> f64 {
         let rate = -((f64::from(place) + 0.5) / f64::from(RATES)).ln() / behind.max(1.0);
@@ -263,7 +265,7 @@ fn by_chance(near: &[Together], open: f64, behind: f64) -> f64 {
     1.0 - (0..RATES).map(missed).sum::<f64>() / f64::from(RATES)
 }
 
-/// Possible times of one visit's touch besides one at `at`.
+/// Possible times of a visit's second touch, besides a touch at `at`.
 fn about(at: f64, resolution: f64) -> (f64, f64) {
     ((at - resolution) / (1.0 + TOGETHER), at * (1.0 + TOGETHER) + resolution)
 }

@@ -1,12 +1,11 @@
 //! Expected fate of each single use: the share reused beyond a distance, or never.
 //!
-//! The redistribution of [`Study::estimate`] with [`super::Estimator::KaplanMeier`], separated by
-//! use: observations of a window stay at their place, the rest follows the curve of its context
-//! from the window's end on. The sum over all uses is the estimate's weight beyond the distance, so
-//! shares by any grouping of uses refer to one whole.
+//! The redistribution of [`Study::estimate`] with [`super::Estimator::KaplanMeier`],
+//! separated by use: observations of a window stay in place, the rest follows the
+//! context's curve from the window's end on. The sum over uses is the estimate's weight
+//! beyond the distance: shares by every grouping of uses refer to a common whole.
 //!
-//! Sources of error: those of module `kaplan_meier`; uses of one context differ only in their
-//! windows.
+//! Sources of error: as in module `kaplan_meier`; uses of a context differ only in the windows.
 
 use super::{BootstrapReplicate, Study};
 use crate::kaplan_meier::bin;
@@ -35,7 +34,7 @@ impl Left {
         Self { logs, certain }
     }
 
-    /// What is left of a use after the bins `from..until`.
+    /// Weight left of a use after the bins `from..until`.
     fn after(&self, from: usize, until: usize) -> f64 {
         let last = self.logs.len() - 1;
         let (from, until) = (from.min(last), until.min(last));
@@ -51,7 +50,7 @@ impl Left {
 }
 
 impl Study<'_> {
-    /// By subject, consecutively, and by limit: its weight reused at the limit's bin or beyond, or
+    /// By subject, consecutively, and by limit: the weight reused at the limit's bin or beyond, or
     /// never. `limits[limit][stretch]` are equally likely bins; a stretch without bins gives 0.
     pub fn beyond(&self, draw: BootstrapReplicate<'_>, limits: &[Vec<Vec<usize>>]) -> Vec<f64> {
         let (curves, _) = self.curves(draw);

@@ -1,31 +1,31 @@
-//! How many samples support what is known at a distance, and how wide an interval must be for so few.
+//! Number of samples in support of an estimate at a distance, and the least width of the interval.
 
 use crate::censored_uses::Subject;
 use crate::interval_estimate::wilson;
 
 use super::Z;
 
-/// Standard deviation that a miss ratio has from the conversion alone: `recipe floor/8` (every
-/// reuse seen) has a mean error of .002 at 8 and .004 at 64 bytes over 16 kernels, .012 and .008 at
-/// the second-worst.
+/// Standard deviation of a miss ratio from the conversion alone:
+/// `recipe floor/8` (every reuse seen) has a mean error of .002 at 8 and
+/// .004 at 64 bytes over 16 kernels, .012 and .008 at the second-worst.
 const CONVERSION: f64 = 0.004;
-/// The same of the share of a bin of stack distances, whose edges many reuses may lie at, as far as
-/// a share is a difference of two miss ratios: with it intervals hold the truth in .93 of the bins
-/// of 19 kernels and in .97 of those of 15 programs, in .88 and .90 with that of a miss ratio
-/// (docs/journal/2026-11.md).
+/// Standard deviation of the share of a bin of stack distances, as far as a share is a
+/// difference of two miss ratios; many reuses may lie at the bin's edges. With `OF_BINS`
+/// intervals contain the truth in .93 of the bins of 19 kernels and in .97 of the bins
+/// of 15 programs, in .88 and .90 with a miss ratio's (docs/journal/2026-11.md).
 const OF_BINS: f64 = 0.012;
 
-/// Samples that an estimate rests on.
+/// Samples, as basis of an estimate.
 #[derive(Debug, Default)]
 pub(super) struct Basis {
     /// Samples with uses in a window.
     windows: f64,
-    /// Share of the uses' weight that windows leave open; 1 without windows.
+    /// Share of the uses' weight left open by windows; 1 without windows.
     open: f64,
-    /// Distance up to which half of the uses in windows were seen.
+    /// Median distance observed, of uses without a reuse in windows.
     reach: u64,
-    /// Watches: observed distance (any, if reused), and the weight of each.
-    watches: Vec<(u64, f64)>,
+    /// Watches: observed distance (infinite, if reused), and the weight of each.
+    watches: Vec<(f64, f64)>,
 }
 
 impl Basis {
@@ -40,7 +40,7 @@ impl Basis {
         };
         let watch = |subject: &Subject| {
             let followed = subject.followed.filter(|_| !subject.shown.reused)?;
-            let known = if followed.exit.reused { u64::MAX } else { followed.exit.at };
+            let known = if followed.exit.reused { f64::INFINITY } else { followed.exit.at as f64 };
             Some((known, subject.weight / followed.p_choice))
         };
         Self {
@@ -58,13 +58,13 @@ impl Basis {
 
     /// Kish's number of watches that were not withdrawn before a distance.
     fn watched(&self, distance: f64) -> f64 {
-        let known = self.watches.iter().filter(|(known, _)| *known as f64 >= distance);
+        let known = self.watches.iter().filter(|(known, _)| *known >= distance);
         let (sum, squares) = known.fold((0.0, 0.0), |(sum, squares), (_, w)| (sum + w, squares + w * w));
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
     }
 
-    /// Wilson's interval for a share at a distance and beyond: of all samples within the reach of
-    /// windows, else of the watches, for the part that windows leave open.
+    /// Wilson's interval for a share at a distance and beyond: of the samples within the
+    /// reach of windows, otherwise of the watches, for the part left open by windows.
     pub fn interval(&self, share: f64, distance: f64) -> (f64, f64) {
         let share = share.clamp(0.0, 1.0);
         let all = wilson(share, self.windows.max(self.watched(0.0)));
@@ -75,8 +75,8 @@ impl Basis {
         ((self.open * low).min(all.0), (self.open * high).min(1.0).max(all.1))
     }
 
-    /// Deviations in a 95 % interval: Student's quantile at so many samples less one (Abramowitz &
-    /// Stegun 26.7.5, to second order).
+    /// Deviations in a 95 % interval: Student's quantile at the number of
+    /// samples less one (Abramowitz & Stegun 26.7.5, to second order).
     pub fn deviations(&self, distance: f64) -> f64 {
         let far = distance > self.reach as f64;
         let samples = if far { self.watched(distance) } else { self.windows.max(self.watched(0.0)) };
@@ -91,7 +91,7 @@ pub(super) fn with_conversion(deviation: f64) -> f64 {
     deviation.hypot(CONVERSION)
 }
 
-/// That of the share of a bin of stack distances, which is a difference of two miss ratios.
+/// Deviation of the share of a bin of stack distances, which is a difference of two miss ratios.
 pub(super) fn between_conversions(deviation: f64) -> f64 {
     deviation.hypot(OF_BINS * std::f64::consts::SQRT_2)
 }

@@ -1,26 +1,25 @@
-//! Reuses near a bin's edge, which may belong to the next bin.
+//! Reuses near a bin's edge, perhaps of the next bin.
 //!
 //! A measured distance is known to a few percent: counts miss the work between a loop's rounds,
 //! clocks contain the effect of caches left cold by a stop. If a program has one distance only, and
-//! at an edge, two bins are not distinguished by any number of samples. Distances in windows are
-//! exact.
+//! at an edge, no number of samples distinguishes the two bins. Distances in windows are exact.
 
 use super::log2;
 
-/// Part of a distance by which it may be wrong (measured: 3 to 7 %, from two costs of a trap on).
+/// Possible relative error of a distance (measured: 3 to 7 %, from two costs of a trap on).
 const NEAR: f64 = 0.03;
 
-/// Shares of all reuses, by log2 bin.
+/// Shares of the reuses, by log2 bin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Edges {
-    /// Weight that may belong to another bin, and weight of others that may belong here.
+    /// Weight perhaps of a neighbouring bin, and neighbours' weight perhaps of the bin.
     moves: Vec<[f64; 2]>,
-    /// What lies near the lower edge of each.
+    /// Weight near the lower edge of each.
     near: Vec<f64>,
 }
 
 impl Edges {
-    /// Of shares at distances; distances marked `is_exact` stay in their bin.
+    /// Of shares at distances; distances marked `is_exact` stay in the bin.
     pub fn of(shares: impl Iterator<Item = (u64, f64)>, is_exact: impl Fn(u64) -> bool) -> Self {
         let mut edges = Self::default();
         for (distance, share) in
@@ -60,12 +59,12 @@ impl Edges {
         self.moves.get(bin).copied().unwrap_or_default()
     }
 
-    /// Bins with such exchanges end before this one.
+    /// End of the bins with exchanges.
     pub fn end(&self) -> usize {
         self.moves.len()
     }
 
-    /// Edges with at least this share of the reuses near them, and the share.
+    /// Edges with at least the share `least` of the reuses near, and the share.
     pub fn blurred(&self, least: f64) -> Vec<(u64, f64)> {
         let edges = self.near.iter().enumerate().filter(|(_, share)| **share >= least);
         edges.map(|(bin, share)| (super::bounds(bin).0, *share)).collect()

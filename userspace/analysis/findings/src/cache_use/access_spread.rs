@@ -1,4 +1,4 @@
-//! Intervals of what first touches come to, from bootstrap draws.
+//! Intervals of sums over first touches, from bootstrap draws.
 
 use locality_estimate::interval_estimate::{Estimate, effective_size, wilson};
 
@@ -8,12 +8,12 @@ use super::{Costs, Loaded};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// The model's own error beyond what draws know, which have other fill times (`fills`): a share s
-/// is wrong by this times √(s(1 − s)), as a standard deviation, in the first level; and in larger
-/// ones, which windows do not fill. Against exact runs (`cargo xtask bench accuracy`;
-/// docs/journal/2026-11-cache-use.md) intervals contained the truth in 81 of 90 cases of the first level
-/// and 61 of 64 of the second; with .1 and .15 in 81 and 59. Four earlier sets of traces, whose draws
-/// had one fill time, had with .1 for both 274 of 315 and 161 of 205.
+/// The model's own error beyond draws with varied fill times (`fills`): a share s is wrong by
+/// `MODEL` times √(s(1 − s)), as a standard deviation, in the first level; and in larger
+/// levels, not filled by windows. Against exact runs (`cargo xtask bench accuracy`;
+/// docs/journal/2026-11-cache-use.md) intervals contained the truth in 81 of 90 cases of the
+/// first level and 61 of 64 of the second; with .1 and .15 in 81 and 59. Four earlier sets of
+/// traces, with a single fill time in draws, had with .1 for both 274 of 315 and 161 of 205.
 const MODEL: [f64; 2] = [0.15, 0.2];
 /// Of shares nearer to 0 or 1 the model knows no more.
 const NEAREST: f64 = 0.02;
@@ -28,19 +28,19 @@ pub(super) struct Spread<'a> {
     model: f64,
 }
 
-/// What shares are taken of.
+/// Basis of a share.
 #[derive(Clone, Copy)]
 struct Part {
     of: fn(&Cost) -> f64,
-    /// How much of it may be or not be.
+    /// Undecided amount.
     unsure: fn(&Cost) -> f64,
-    /// Independent samples that would vary as much.
+    /// Independent samples with equal variance.
     effective: f64,
 }
 
 impl<'a> Spread<'a> {
-    /// Of the first level or a larger one. `by_sample`: what the first touches of each sample come
-    /// to, which are alike.
+    /// Of the first level or a larger level. `by_sample`: sums
+    /// over the first touches of each sample, which are alike.
     pub fn new(is_first: bool, draws: &'a [Sums], seen: &'a Sums, by_sample: Vec<Cost>) -> Self {
         let part = |of: fn(&Cost) -> f64, unsure: fn(&Cost) -> f64| {
             let effective = effective_size(by_sample.iter().map(of));
@@ -55,7 +55,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// All knowledge of one sum.
+    /// Estimates for a sum.
     pub fn loaded(&self, of: &dyn Fn(&Sums) -> Cost) -> Loaded {
         Loaded {
             costs: self.costs(of),
@@ -66,7 +66,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Its cost.
+    /// Cost of a sum.
     pub fn costs(&self, of: &dyn Fn(&Sums) -> Cost) -> Costs {
         Costs {
             lines: self.amount(of, |cost| cost.lines),
@@ -75,19 +75,19 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Share in all bytes lost.
+    /// Share in the bytes lost.
     pub fn share_of_loss(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         self.share(of, self.lost)
     }
 
-    /// Half of the interval: the root mean square distance of the draws, to include their bias.
+    /// Half of the interval: the root mean square distance of the draws, to include bias.
     fn half(&self, value: f64, of: impl Fn(&Sums) -> f64) -> f64 {
         let drawn = self.draws.iter().map(of).filter(|drawn| drawn.is_finite());
         let (n, sum) = drawn.fold((0.0, 0.0), |(n, sum), drawn| (n + 1.0, sum + (drawn - value).powi(2)));
         if n > 0.0 { Z * f64::sqrt(sum / n) } else { 0.0 }
     }
 
-    /// Lines loaded, or the reciprocals of their accesses.
+    /// Lines loaded, or the reciprocals of access counts.
     fn amount(&self, of: &dyn Fn(&Sums) -> Cost, what: fn(&Cost) -> f64) -> Estimate {
         let seen = of(self.seen);
         let value = what(&seen);
@@ -102,8 +102,8 @@ impl<'a> Spread<'a> {
         Estimate { value, low: (value - unsure - half).max(0.0), high: value + unsure + half, n }
     }
 
-    /// The share of a sum in the whole, with the model's own error, and Wilson's interval at least:
-    /// draws do not show what few samples have missed.
+    /// The share of a sum in the whole, with the model's own error, and
+    /// Wilson's interval at least: draws do not show misses of too few samples.
     fn share(&self, of: &dyn Fn(&Sums) -> Cost, part: Part) -> Estimate {
         let share = |sums: &Sums| (part.of)(&of(sums)) / (part.of)(&sums.whole).max(f64::MIN_POSITIVE);
         let value = share(self.seen).clamp(0.0, 1.0);
@@ -112,7 +112,7 @@ impl<'a> Spread<'a> {
         let (low, high) = wilson(value, part.effective);
         let seen = of(self.seen);
         let (own, unsure, whole) = ((part.of)(&seen), (part.unsure)(&seen), (part.of)(&self.seen.whole));
-        // Uncertain parts may be wrong for this row and right for the others.
+        // Uncertain parts may be wrong for the row and right for the rest.
         let with = |own: f64, others: f64| if own + others > 0.0 { own / (own + others) } else { value };
         let rest = whole - own;
         let (least, most) = (with(own - unsure, rest), with(own + unsure, rest));
@@ -124,7 +124,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Share of a sum's loss in all bytes loaded.
+    /// Share of a sum's loss in the bytes loaded.
     pub fn of_traffic(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let share = |lost: f64, lines: f64| if lines > 0.0 { lost / (lines * LINE) } else { 0.0 };
         let seen = of(self.seen);
@@ -134,8 +134,8 @@ impl<'a> Spread<'a> {
         Estimate { value, low: (value - half).max(0.0), high: (value + half).min(1.0), n: seen.n }
     }
 
-    /// Bytes used of a line; one more sample, with no or all bytes used, would be within the
-    /// interval.
+    /// Bytes used of a line; a further sample, with no byte
+    /// or every byte used, would be within the interval.
     fn used(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let used = |cost: Cost| LINE - cost.lost / cost.lines;
         let seen = of(self.seen);
@@ -151,8 +151,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Accesses to a line, harmonic mean, on a scale of logarithms; one more sample's, accessed
-    /// once or without end, would be within the interval.
+    /// Accesses to a line, harmonic mean, on a scale of logarithms; a further
+    /// sample's, accessed once or without end, would be within the interval.
     fn accesses(&self, of: &dyn Fn(&Sums) -> Cost) -> Estimate {
         let mean = |cost: Cost| cost.lines / cost.reciprocal;
         let seen = of(self.seen);
@@ -168,7 +168,7 @@ impl<'a> Spread<'a> {
     }
 }
 
-/// The mean of n values and another one.
+/// The mean of n values and of a further value.
 fn one_more(mean: f64, other: f64, n: f64) -> f64 {
     (mean * n + other) / (n + 1.0)
 }

@@ -1,32 +1,30 @@
-//! Accesses that load their line: those after more accesses to other data than the cache has room
-//! for.
+//! Accesses that load a line, after accesses to more data than the cache has room for.
 //!
-//! A window decides where it shows the touch before. For a first touch it shows no touch in the i
-//! accesses before. Whether the line was idle for the T accesses that fill the cache follows from
-//! reuses, read backwards: reuses arriving at the same place of the code show how long lines are
-//! idle before the place. Let A(i) be the weight of reuses that arrive at a place after more than i
-//! accesses, in a stretch of the run with T above i. Let F(i) be the weight of those among them
-//! that span the T accesses of their stretch, and N the weight of the place's touches of lines
-//! never touched before.
+//! A window decides if the touch before lies inside. For a first touch, the i accesses before have
+//! no touch. Whether the line was idle for the T accesses that fill the cache follows from reuses,
+//! read backwards: reuses arriving at one place of the code show how long lines are idle before
+//! the place. Let A(i) be the weight of reuses that arrive at a place after more than i accesses,
+//! in a stretch of the run with T above i. Let F(i) be the part of A(i) that spans the T accesses
+//! of the stretch, and N the weight of the place's touches of lines never touched before.
 //!
-//! Places are separated by the kind of memory too (heap, stack, mapped, …). If two places touch a
-//! line one after the other, reuses arrive at the second one as well. If the second place touches
-//! other lines first, it would take those arrivals for lines of both.
+//! Places are separated by the kind of memory too (heap, stack, mapped, …). If two
+//! places touch a line in turn, reuses arrive at the second as well. If the second
+//! place touches different lines first, arrivals would be taken for lines of both.
 //!
-//! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) where i < T, else 1.
+//! P(loads | not touched for i) = (F(i) + N) / (A(i) + N) if i < T; otherwise 1.
 //!
-//! Loads of lines and far reuses of their words are compared ([`Gaps::words`]), so the T of the
-//! stretch decides for both. In a program that just fits a cache, T is a million accesses in one
-//! stretch and infinite in the next.
+//! Loads of lines are compared with far reuses of words ([`Gaps::words`]):
+//! the T of the stretch decides for both. If a program just fits a cache,
+//! T is a million accesses in a stretch and infinite in the next.
 //!
-//! N is what the place has more of first touches than its arrivals explain; all places together
-//! have as much as is never reused, because each line that is left for good was met for the first
-//! time, in a long run as many here as there.
+//! N is the place's first touches beyond those explained by arrivals.
+//! N over all places equals the weight never reused: in a long run as
+//! many lines are met for the first time as are left for good.
 //!
-//! Sources of error: places with few arrivals take over the ratio of all (as much as [`PRIOR`]
-//! arrivals); in a phase of its own a place has the ratio of the whole run. A word that is reused late
-//! was not evicted if others of its line were used again and again meanwhile: words used of a line
-//! are too many then, and its loss too low.
+//! Sources of error: places with few arrivals take over the common ratio (as much as
+//! [`PRIOR`] arrivals); a place with a separate phase has the ratio of the whole run.
+//! A word reused late was not evicted if neighbours in the line were used again and
+//! again meanwhile: the used words are then too many, and the line's loss too low.
 
 use std::collections::BTreeMap;
 
@@ -34,10 +32,10 @@ use locality_mrc::scale;
 
 use super::line_lifetimes;
 
-/// Weight, in reuses, of the common ratio in that of a place.
+/// Weight, in reuses, of the common ratio in a place's ratio.
 const PRIOR: f64 = 2.0;
 
-/// A reuse that arrives at a place.
+/// A reuse arriving at a place.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Arrival {
     /// Accesses since the touch before.
@@ -48,7 +46,7 @@ pub(super) struct Arrival {
     pub weight: f64,
 }
 
-/// Arrivals at one place, by distance.
+/// Arrivals at a place, by distance.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Arrivals(Vec<Arrival>);
 
@@ -65,8 +63,8 @@ impl Arrivals {
         });
     }
 
-    /// With samples counted that often; `fill` tells after how many accesses a sample's stretch has
-    /// filled the cache.
+    /// With samples counted `times`; `fill` tells after how
+    /// many accesses a sample's stretch has filled the cache.
     pub fn drawn(&self, times: impl Fn(u32) -> f64, fill: impl Fn(u32) -> u64) -> Drawn {
         let weighed = |Arrival { distance, sample, weight }: &Arrival| {
             let (fill, weight) = (fill(*sample), weight * times(*sample));
@@ -76,7 +74,7 @@ impl Arrivals {
         Drawn::of(self.0.iter().map(weighed).collect())
     }
 
-    /// Weight of reuses that span an eviction of their line, as [`Self::drawn`].
+    /// Weight of reuses that span an eviction of the line, as [`Self::drawn`].
     pub fn far(&self, times: impl Fn(u32) -> f64, fill: impl Fn(u32) -> u64) -> f64 {
         let far = self.0.iter().filter(|arrival| arrival.distance >= fill(arrival.sample));
         far.map(|arrival| arrival.weight * times(arrival.sample)).sum()
@@ -87,19 +85,20 @@ impl Arrivals {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Weighed {
     distance: u64,
-    /// Accesses with the eviction of the line undecided: until the next touch, or for this long.
+    /// Accesses with the eviction of the line undecided:
+    /// until the next touch, or for the stretch's fill time.
     open: u64,
     weight: f64,
-    /// Weight that spans an eviction of the line.
+    /// Weight spanning an eviction of the line.
     far: f64,
 }
 
-/// Arrivals at one place, with weights.
+/// Arrivals at a place, with weights.
 #[derive(Debug, Clone)]
 pub(super) struct Drawn {
-    /// By how long they are open.
+    /// By accesses open.
     arrivals: Vec<Weighed>,
-    /// Weight from each arrival on, and its far part.
+    /// Weight from each arrival on, and the far part.
     from: Vec<[f64; 2]>,
 }
 
@@ -113,27 +112,28 @@ impl Drawn {
         Self { arrivals, from }
     }
 
-    /// Weight of reuses undecided for more than so many accesses, and its far part.
+    /// Weight of reuses undecided for more than `already` accesses, and the far part.
     fn beyond(&self, already: u64) -> [f64; 2] {
         let at = self.arrivals.partition_point(|arrival| arrival.open <= already);
         self.from.get(at).copied().unwrap_or_default()
     }
 
-    /// First touches that windows should have shown of them.
+    /// First touches expected in windows.
     fn expected(&self, reach: &Reach) -> f64 {
         self.arrivals.iter().map(|arrival| arrival.weight * reach.share(arrival.distance)).sum()
     }
 }
 
-/// How far back windows show the places of which first touches are drawn.
+/// How far back windows show the places of drawn first touches.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reach {
-    /// Share of the places that have less than a bin's distance before them.
+    /// Share of the places with less than a bin's distance before.
     shares: Vec<f64>,
 }
 
 impl Reach {
-    /// Of windows of so many accesses, weighed; first touches are drawn in the second quarter of each.
+    /// Of windows by length in accesses and weight; first
+    /// touches are drawn in the second quarter of each.
     pub fn of(windows: &[(u64, f64)]) -> Self {
         let longest = windows.iter().map(|(accesses, _)| accesses / 2).max().unwrap_or(0);
         let total: f64 = windows.iter().map(|(_, weight)| weight).sum();
@@ -153,11 +153,11 @@ impl Reach {
     }
 }
 
-/// Gives arrivals to the place that touches the line first. A reuse of a line is observed at its
-/// watched words. If other words are touched just before, the reuse arrives at the wrong line of
-/// code. Windows see all words. Where they show fewer first touches than arrivals explain, the rest
-/// goes to places of the same function (`groups`) with more. In all, as much stays unexplained as
-/// is `never` reused, for [`new_data`].
+/// Gives arrivals to the place with the line's first touch. A reuse of a line is observed
+/// at watched words. If unwatched words are touched just before, the reuse arrives at the
+/// wrong line of code. Windows see every word. If windows show fewer first touches than
+/// arrivals explain, the rest goes to places of the function (`groups`) with more. In
+/// total, as much stays unexplained as is `never` reused, for [`new_data`].
 pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], reach: &Reach, never: f64) {
     let expected: Vec<f64> = places.iter().map(|place| place.expected(reach)).collect();
     // By function, missing and surplus first touches.
@@ -183,7 +183,7 @@ pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], r
         }
         let pool = pools.entry(*group).or_default();
         for arrival in &mut place.arrivals {
-            // Sooner arrivals have their touch before in the window, so they are no first touches.
+            // Sooner arrivals follow a touch in the window, hence are no first touches.
             if reach.share(arrival.distance) > 0.0 {
                 pool.entry(line_lifetimes::bin(arrival.distance)).or_default().add(arrival, leaves);
                 arrival.weight *= 1.0 - leaves;
@@ -201,7 +201,7 @@ pub(super) fn rearrange(places: &mut [Drawn], shown: &[f64], groups: &[usize], r
     }
 }
 
-/// Arrivals of about one distance, on their way to other places.
+/// Arrivals of similar distance, moved between places.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pool {
     weight: f64,
@@ -220,7 +220,7 @@ impl Pool {
         self.open += weight * arrival.open as f64;
     }
 
-    /// A share of all of them as one.
+    /// A share of the pool as one arrival.
     fn arrival(&self, share: f64) -> Weighed {
         let mean = |sum: f64| (sum / self.weight).round() as u64;
         let (distance, open) = (mean(self.distance), mean(self.open));
@@ -228,8 +228,8 @@ impl Pool {
     }
 }
 
-/// Weight of first touches of new data by place: what windows showed and arrivals do not explain,
-/// in all at most what is `never` reused.
+/// Weight of first touches of new data by place: touches shown by
+/// windows and unexplained by arrivals, in total at most `never`.
 pub(super) fn new_data(places: &[Drawn], shown: &[f64], reach: &Reach, never: f64) -> Vec<f64> {
     let excess = |(place, shown): (&Drawn, &f64)| (shown - place.expected(reach)).max(0.0);
     let mut new: Vec<f64> = places.iter().zip(shown).map(excess).collect();
@@ -243,7 +243,7 @@ pub(super) fn new_data(places: &[Drawn], shown: &[f64], reach: &Reach, never: f6
 #[derive(Debug, Clone)]
 pub(super) struct Gaps<'a> {
     places: Vec<Drawn>,
-    /// Weight that ends at no distance, by place.
+    /// Weight without an end, by place.
     endless: Vec<f64>,
     all: &'a Drawn,
     all_endless: f64,
@@ -257,8 +257,8 @@ impl<'a> Gaps<'a> {
         Self { places, endless, all, all_endless, prior: PRIOR * mean }
     }
 
-    /// Chance that a gap longer than so many accesses, at a place, spans an eviction: `fill`
-    /// accesses at least in its stretch.
+    /// Chance of a gap at a place, longer than `already` accesses,
+    /// to span an eviction: at least `fill` accesses in the stretch.
     pub fn lasts(&self, place: usize, already: u64, fill: u64) -> f64 {
         if already >= fill {
             return 1.0;
@@ -278,12 +278,12 @@ impl<'a> Gaps<'a> {
         self.prior
     }
 
-    /// Words used by place, for a number of loaded lines in all. A word reused across an eviction
-    /// of its line (`far`) is used once for each load of the line. A new line has `per_new` of
-    /// them.
+    /// Words used by place, for a total number of loaded lines. A word
+    /// reused across an eviction of the line (`far`) is used once for
+    /// each load of the line. A new line has `per_new` used words.
     pub fn words(&self, far: &[f64], loads: f64, per_new: f64) -> Vec<f64> {
-        // Loads are counted in windows. Far reuses of words and of lines are seen by the same
-        // watches, whose chance cancels.
+        // Loads are counted in windows. Far reuses of words and of lines
+        // are seen by shared watches: the watches' chance cancels.
         let followed = self.all.from[0][1] + self.all_endless;
         let factor = if followed > 0.0 { loads / followed } else { 1.0 };
         far.iter().zip(&self.endless).map(|(far, endless)| (far + endless * per_new) * factor).collect()

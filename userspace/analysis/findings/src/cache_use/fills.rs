@@ -1,15 +1,15 @@
-//! After how many accesses a cache is full, by stretch of the run: as the trace has it, and as
-//! draws of its samples would.
+//! After how many accesses a cache is full, by stretch of
+//! the run: in the trace, and in draws of the samples.
 //!
-//! Where a program's data just fit into a cache, some percent more or less of what lies between use
-//! and reuse decide whether it is loaded once or in each round. Draws tell how far chance goes
-//! there; what the model does not know (sets, levels that filter each other's accesses, the
-//! conversion of distances) is a factor on the cache's size, for the whole run, in each draw
-//! another one ([`MODEL`]).
+//! If a program's data just fit into a cache, a few percent more or less of data
+//! between use and reuse decide between one load and a load in each round. Draws
+//! tell how far chance goes. Effects outside the model (sets, levels filtering
+//! accesses of further levels, the conversion of distances) are a factor on the
+//! cache's size, redrawn for each draw and constant over the run ([`MODEL`]).
 //!
 //! Sources of error: for speed, draws have the fill times of few stretches, and each stretch
-//! changes as the one around its middle. Errors of rates affect fill times and the compared
-//! distances alike, so they are left out; this does not hold for counted distances.
+//! changes like the chosen stretch around the changed stretch's middle. Errors of rates affect fill
+//! times and the compared distances alike, hence are left out; counted distances break the rule.
 
 use locality_estimate::estimator::{BootstrapReplicate, Estimator, Study, WeightedHistogram};
 use locality_estimate::reuse::Case;
@@ -18,32 +18,33 @@ use locality_mrc::scale;
 
 use super::line_lifetimes::LINE;
 
-/// Standard deviation of the logarithm of a cache's effective size: of the first one, which windows
-/// fill, and of larger ones.
+/// Standard deviation of the logarithm of a cache's effective size:
+/// of the first cache, filled by windows, and of larger caches.
 const MODEL: [f64; 2] = [0.05, 0.2];
 
-/// Fill times of some caches.
+/// Fill times of caches.
 pub(super) struct Fills<'a> {
     few: &'a Stretches,
     study: Study<'a>,
     estimator: Estimator,
     caches: Vec<Cache>,
-    /// Which of the few each stretch lies in.
+    /// Index among the few stretches, for each stretch.
     within: Vec<usize>,
 }
 
-/// Fill times of one cache by stretch; `u64::MAX` if never full.
+/// Fill times of a cache by stretch; `u64::MAX` if never full.
 struct Cache {
     lines: f64,
     seen: Vec<u64>,
-    /// The same of few stretches.
+    /// For few stretches.
     of_few: Vec<u64>,
     /// As [`MODEL`].
     model: f64,
 }
 
 impl<'a> Fills<'a> {
-    /// Of caches of so many bytes, smallest first, with the weights of the case's stretches by distance.
+    /// Of caches by size in `bytes`, smallest first, with
+    /// the weights of the case's stretches by distance.
     pub fn of(
         case: &'a Case<'_>,
         estimator: Estimator,
@@ -70,13 +71,13 @@ impl<'a> Fills<'a> {
         Self { few, study, estimator, caches, within }
     }
 
-    /// As the trace has them.
+    /// As in the trace.
     pub fn seen(&self, cache: usize) -> &[u64] {
         self.caches.get(cache).map_or(&[], |cache| &cache.seen)
     }
 
-    /// As they would be, by cache, had each sample been there so many times, and with the model's
-    /// error `deviations` standard deviations large.
+    /// By cache, with each sample counted `weights` times, and with
+    /// the model's error `deviations` standard deviations large.
     pub fn drawn(&self, weights: &[f64], deviations: f64) -> Vec<Vec<u64>> {
         let masses =
             self.study.estimate(self.estimator, BootstrapReplicate { weights, ..BootstrapReplicate::SEEN });
@@ -92,7 +93,7 @@ impl<'a> Fills<'a> {
     }
 }
 
-/// A fill time, where that of more than the stretch changes from `before` to `now`.
+/// A fill time, as a wider stretch's changes from `before` to `now`.
 fn varied(seen: u64, before: u64, now: u64) -> u64 {
     match (before, now) {
         (u64::MAX, now) => seen.min(now),
@@ -106,7 +107,7 @@ fn fills(stretches: &Stretches, masses: &[WeightedHistogram], lines: f64) -> Vec
     stretches.fill_times(masses, lines).into_iter().map(middle).collect()
 }
 
-/// The distance in the middle of equally likely bins; the largest where there is none.
+/// The distance in the middle of equally likely bins; the largest without bins.
 fn middle(mut bins: Vec<usize>) -> u64 {
     bins.sort_unstable();
     bins.get(bins.len() / 2).map_or(u64::MAX, |bin| scale::low(*bin))

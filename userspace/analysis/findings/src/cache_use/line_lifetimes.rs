@@ -1,25 +1,25 @@
-//! Life of a line after its load: used bytes and number of accesses, until its eviction.
+//! Life of a line after a load: used bytes and number of accesses, until eviction.
 //!
-//! A line leaves a cache once it was idle for the T accesses that fill the cache. A window longer
-//! than that shows everything. Otherwise each unused byte has two possible fates, use or eviction,
-//! whichever comes first. Other lines of the same place, seen for longer, give the probability of
-//! the first (Aalen & Johansen 1978, Scandinavian Journal of Statistics 5(3), for two competing
-//! risks). The rest is left to the caller ([`Later::open`]).
+//! A line leaves a cache after an idle time of T accesses, the cache's fill time. A
+//! longer window shows everything. Otherwise each unused byte has two possible fates,
+//! use or eviction, whichever comes first. Lines of the place seen for longer give the
+//! probability of the first (Aalen & Johansen 1978, Scandinavian Journal of Statistics
+//! 5(3), for two competing risks). The rest is left to the caller ([`Later::open`]).
 //!
-//! A line still resident at the window's end is expected to have further bursts like the observed
-//! ones, each with the chance of a touch before its eviction.
+//! A line still resident at the window's end is expected to have further bursts
+//! like the observed bursts, each with the chance of a touch before eviction.
 //!
-//! Sources of error: a burst later on uses as many accesses as those before; a place with few lines
-//! that were seen long has the hazards of all.
+//! Sources of error: a burst later on uses as many accesses as earlier
+//! bursts; a place with few lines seen long has the common hazards.
 
 use locality_model::{Burst, Load};
 use locality_mrc::scale;
 
 /// Bytes of a line.
 pub(super) const LINE: f64 = 64.0;
-/// Bins of the fine scale in one of ages, or of distances that are moved.
+/// Bins of the fine scale in a bin of ages, or of moved distances.
 const COARSE: usize = 8;
-/// Observations at risk with which a place's own hazard is taken.
+/// Observations at risk from which a place's own hazard is taken.
 const ENOUGH: i32 = 4;
 
 /// Bin of an age.
@@ -27,14 +27,14 @@ pub(super) fn bin(age: u64) -> usize {
     scale::index(age) / COARSE
 }
 
-/// The window's view of a line after its load.
+/// The window's view of a line after the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Shown {
     /// Bytes used.
     pub used: f64,
     /// Words of eight bytes with a used byte.
     pub words: f64,
-    /// Accesses to it.
+    /// Accesses to the line.
     pub touches: f64,
     /// Whether the view is complete.
     pub state: State,
@@ -43,13 +43,14 @@ pub(super) struct Shown {
 /// Ages are accesses since the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum State {
-    /// Evicted at that age.
+    /// Age at eviction.
     Evicted(u64),
-    /// Still there at that age, when the window ended, and not touched in the last `idle` accesses.
+    /// Still cached at `age`, when the window ended, and not touched in the last `idle` accesses.
     Open { age: u64, idle: u64 },
 }
 
-/// Follows a line until its eviction or the end of the window; tells each new use of bytes with its age.
+/// Follows a line until eviction or the end of the
+/// window; reports each new use of bytes with the age.
 pub(super) fn follow(load: &Load, fill: u64, mut used_at: impl FnMut(u64, f64)) -> Shown {
     let (mut mask, mut touches, mut last) = (0u64, 0, 0);
     let mut state = None;
@@ -76,7 +77,7 @@ pub(super) fn follow(load: &Load, fill: u64, mut used_at: impl FnMut(u64, f64)) 
     }
 }
 
-/// Whether a load's bursts are in order, as they are but in a damaged file.
+/// Whether a load's bursts are in order; false only for a damaged file.
 pub(super) fn is_ordered(load: &Load) -> bool {
     let mut last = 0;
     !load.bursts.is_empty()
@@ -87,7 +88,7 @@ pub(super) fn is_ordered(load: &Load) -> bool {
         })
 }
 
-/// How long bytes of a line that was loaded were seen unused.
+/// Time for which a loaded line's bytes were seen unused.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spell {
     /// Age at the end.
@@ -107,19 +108,19 @@ pub(super) enum End {
     Unknown,
 }
 
-/// The future of a byte unused at some age.
+/// The future of a byte unused at an age.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Later {
     /// Chance of a use before the eviction of the line, as far as lines were seen.
     pub used: f64,
-    /// Chance of neither use nor eviction for so long.
+    /// Chance of neither use nor eviction in the time observed.
     pub open: f64,
 }
 
-/// Nothing was seen.
+/// No observation.
 const UNSEEN: Later = Later { used: 0.0, open: 1.0 };
 
-/// Chances by age, of one place or of all.
+/// Chances by age, of a place or of all.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fates {
     bins: Vec<Bin>,
@@ -159,7 +160,7 @@ impl Fates {
         }
     }
 
-    /// To be called once all spells are in; where too few are at risk the hazards of `all` count.
+    /// To be called after the last spell; with too few at risk, the hazards of `all` count.
     pub fn finish(&mut self, all: Option<&Self>) {
         let (mut at_risk, mut n) = (0.0, 0);
         for bin in &mut self.bins {
@@ -184,13 +185,13 @@ impl Fates {
         self.later = later;
     }
 
-    /// What comes after an age.
+    /// Future after an age.
     pub fn later(&self, age: u64) -> Later {
         self.later.get(bin(age) + 1).copied().unwrap_or(UNSEEN)
     }
 }
 
-/// Mean of 1/n for a number of bursts n of which each is the last with a chance p: p/(1 − p) · ln(1/p).
+/// Mean of 1/n for a number of bursts n, each the last with a chance p: p/(1 − p) · ln(1/p).
 pub(super) fn mean_reciprocal(last: f64) -> f64 {
     let p = last.clamp(1e-9, 1.0);
     if p > 1.0 - 1e-9 { 1.0 } else { p / (1.0 - p) * -p.ln() }

@@ -1,4 +1,4 @@
-//! First touches and reuses of a profile by place, and what the first touches come to at one level.
+//! First touches and reuses of a profile by place, and sums over the first touches at a level.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,23 +18,23 @@ use super::line_lifetimes::{
     End, Fates, LINE, Later, Shown, Spell, State, follow, is_ordered, mean_reciprocal,
 };
 
-/// Share of the whole that sums of the same costs in another order may differ by.
+/// Rounding error between two orders of summation, as a share of the whole.
 const ROUNDING: f64 = 1e-9;
-/// First touches of a place with curves of its own.
+/// First touches of a place with separate curves.
 const BUSY: usize = 12;
 
-/// Result of a first touch at one level.
+/// Result of a first touch at a level.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Cost {
     pub lines: f64,
     pub lost: f64,
-    /// Bytes that may be lost or used as well.
+    /// Bytes with unknown fate, lost or used.
     pub unsure: f64,
     /// Σ 1/accesses.
     pub reciprocal: f64,
-    /// First touches that load.
+    /// Loading first touches.
     pub n: u64,
-    /// Samples of the sums: first touches of one sample at one place count as one.
+    /// Samples of the sums: first touches of a sample at a place count once.
     pub samples: f64,
 }
 
@@ -56,35 +56,35 @@ pub(super) struct First<'a> {
     pub path: usize,
     /// Index of the path.
     pub place: usize,
-    /// Index of the place and kind of memory: arrivals and used bytes are counted by it.
+    /// Index of the place and kind of memory: arrivals and used bytes are counted by spot.
     pub spot: usize,
     pub object: usize,
     pub stretch: usize,
     pub weight: f64,
-    /// One divided by the sample's first touches at the place.
+    /// Reciprocal of the sample's first touches at the place.
     pub share_of_sample: f64,
 }
 
-/// First touches of one call path, by loads or by stores.
+/// First touches of a call path, by loads or by stores.
 #[derive(Clone)]
 pub(super) struct Path {
-    /// `None` where the profile lacks the stack.
+    /// `None` if the profile lacks the stack.
     pub context: Option<ContextId>,
     pub place: usize,
-    /// Functions on it, innermost first, each once.
+    /// Functions on the path, innermost first, each once.
     functions: Vec<usize>,
-    /// The outermost of them.
+    /// The outermost function.
     root: usize,
 }
 
 pub(super) struct Study<'a> {
     pub firsts: Vec<First<'a>>,
     pub paths: Vec<Path>,
-    /// What stands for each data object; `None` for first touches of which no object is known.
+    /// Representative of each data object; `None` for first touches without a known object.
     pub objects: Vec<Option<ObjectId>>,
-    /// Where first touches lie.
+    /// Objects and fields of first touches.
     pub located: HashMap<LoadId, (ObjectId, Option<FieldId>)>,
-    /// Reuses by the spot of arrival, and by the spot of their use.
+    /// Reuses by the spot of arrival, and by the spot of the use.
     pub arrivals: Vec<Arrivals>,
     pub departures: Vec<Arrivals>,
     pub all: Arrivals,
@@ -92,23 +92,23 @@ pub(super) struct Study<'a> {
     pub never: Vec<f64>,
     /// Reuses of words by the spot of arrival.
     pub words: Vec<Arrivals>,
-    /// Words never reused, per line never reused: those used of a new line.
+    /// Words never reused, per line never reused: the used words of a new line.
     pub words_of_new: f64,
     pub reach: Reach,
     /// Stretch of the run of each sample.
     stretches: Vec<usize>,
-    /// CPU time of the run per nanosecond represented by samples: missing samples are like the
-    /// others.
+    /// CPU time of the run per nanosecond represented by
+    /// samples: missing samples are taken as typical.
     pub missed: f64,
-    /// Innermost frame of each place, and whether it stores.
+    /// Innermost frame of each place, and whether the place stores.
     pub places: Vec<(Option<FrameId>, bool)>,
     /// Function and kind of memory of each spot.
     groups: Vec<usize>,
-    /// Places with enough first touches for curves of their own.
+    /// Places with enough first touches for separate curves.
     pub busy: Vec<usize>,
-    /// A frame of each function; `None` for the one that stands for missing callers of cut paths.
+    /// A frame of each function; `None` for the stand-in for missing callers of cut paths.
     pub functions: Vec<Option<FrameId>>,
-    /// First touches that a damaged file gives no possible weight or no possible course.
+    /// First touches without a possible weight or course, from a damaged file.
     pub left_out: u64,
 }
 
@@ -143,19 +143,19 @@ pub(super) struct Sums {
     pub paths: Vec<Cost>,
     pub places: Vec<Cost>,
     pub objects: Vec<Cost>,
-    /// By function, of lines loaded by its own code.
+    /// By function, of lines loaded by the function's own code.
     pub own: Vec<Cost>,
     /// By function, with called functions.
     pub functions: Vec<Cost>,
 }
 
-/// What tells the functions of frames apart.
+/// Identity of a frame's function.
 fn function(profile: &Profile, frame: FrameId) -> Option<(String, Option<ModuleId>)> {
     let frame = profile.frames.get(frame.0 as usize)?;
     Some((function_name(profile, frame), frame.module))
 }
 
-/// Bytes of the lines that a place loads.
+/// Bytes of the lines loaded by a place.
 #[derive(Debug, Clone, Copy, Default)]
 struct Room {
     /// Bytes known to be used.
@@ -164,9 +164,9 @@ struct Room {
     open: f64,
 }
 
-/// Used shares of each place's open bytes, if `arriving` bytes are used of all lines at each place:
-/// the place's own bytes first, the surplus in lines of its function (`groups`). The rest of each
-/// has the share of all.
+/// Used shares of each place's open bytes, if `arriving` bytes are used
+/// at each place: the place's own bytes first, the surplus in lines of
+/// the place's function (`groups`). The rest has the common share.
 fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec<f64> {
     let mut taken: Vec<f64> =
         rooms.iter().zip(arriving).map(|(room, bytes)| (bytes - room.used).min(room.open).max(0.0)).collect();
@@ -180,8 +180,8 @@ fn shares(rooms: &[Room], arriving: &[f64], groups: &[usize], prior: f64) -> Vec
     }
     for ((taken, room), group) in taken.iter_mut().zip(rooms).zip(groups) {
         let [over, own, open] = functions.get(group).copied().unwrap_or_default();
-        // Bytes seen used without arriving at the place arrived at another one, whose surplus is
-        // smaller by as much.
+        // Bytes seen used without arriving at the place arrived at
+        // another place: the other's surplus is smaller by as much.
         if over > 0.0 && open > own {
             *taken += (room.open - *taken) * (over / (open - own)).min(1.0);
         } else if over < 0.0 && own > 0.0 {
@@ -312,7 +312,7 @@ impl<'a> Study<'a> {
         }
         let every = arrivals.iter_mut().chain(&mut departures).chain(&mut word_arrivals);
         every.chain([&mut all]).for_each(Arrivals::sort);
-        // Together as much as the estimate has, whose curves are of calling contexts.
+        // The sum equals the estimate's, made with curves of calling contexts.
         never.iter_mut().for_each(|never| *never = never.max(0.0));
         let lines_never = beyond(lines);
         let factor = lines_never / never.iter().sum::<f64>().max(f64::MIN_POSITIVE);
@@ -341,7 +341,7 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// Costs of the first touches, with each sample counted so many times.
+    /// Costs of the first touches, with each sample counted `times`.
     pub fn costs(&self, fills: &[u64], times: &dyn Fn(u32) -> f64) -> Vec<Cost> {
         let fill = |stretch: usize| fills.get(stretch).copied().unwrap_or(u64::MAX);
         let fill_at =
@@ -380,7 +380,7 @@ impl<'a> Study<'a> {
                 add(first.place, Spell { until, end, weight: weight * bytes });
             };
             let seen = follow(first.load, fill, |age, bytes| {
-                // Bytes used in its own burst are never at risk.
+                // Bytes used in the first burst are never at risk.
                 if age > 0 {
                     spell(age, End::Used, bytes);
                 }
@@ -426,12 +426,12 @@ impl<'a> Study<'a> {
         self.firsts.iter().zip(known).map(cost).collect()
     }
 
-    /// Used share of the bytes with unknown fate, by place. A word touched again after the eviction
-    /// of its line is used once per load of the line. So lines have as many used words as there are
-    /// far reuses of words per load: in all, and at a place where other places do not use the same
-    /// lines. Arrivals beyond the room of a place's own loads are uses of its function's other
-    /// lines ([`shares`]). `words` has the far reuses of words by place; `known` has weight, seen
-    /// bytes, used bytes and bytes with unknown fate.
+    /// Used share of the bytes with unknown fate, by place. A word touched again after
+    /// the eviction of the line is used once per load of the line. Lines then have as
+    /// many used words as far reuses of words per load: in total, and at a place with
+    /// lines unused elsewhere. Arrivals beyond the room of a place's own loads are uses
+    /// of the function's other lines ([`shares`]). `words` has the far reuses of words
+    /// by place; `known` has weight, seen bytes, used bytes and bytes with unknown fate.
     fn shares_used_later(
         &self,
         words: &[f64],
@@ -454,7 +454,7 @@ impl<'a> Study<'a> {
         shares(&rooms, &arriving, &self.groups, gaps.prior() * LINE)
     }
 
-    /// What the first touches of each sample come to.
+    /// Sums over the first touches of each sample.
     pub fn by_sample(&self, costs: &[Cost]) -> Vec<Cost> {
         let mut sums: BTreeMap<u32, Cost> = BTreeMap::new();
         for (first, cost) in self.firsts.iter().zip(costs) {
@@ -491,8 +491,9 @@ impl<'a> Study<'a> {
         sums
     }
 
-    /// Whether what functions, lines of code and data objects lose by themselves, and what is lost
-    /// below the outermost functions, come to the whole, and no function loses less than its parts.
+    /// Whether the own losses of functions, lines of code and data
+    /// objects, and the losses below the outermost functions, sum to
+    /// the whole, and no function loses less than the function's parts.
     pub fn balances(&self, costs: &[Cost], sums: &Sums) -> bool {
         let mut below = vec![0.0; self.functions.len()];
         for (path, cost) in self.paths.iter().zip(&sums.paths) {

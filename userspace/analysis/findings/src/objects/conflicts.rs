@@ -1,17 +1,16 @@
-//! Displacement: pairs of objects that compete for a cache level.
+//! Displacement: pairs of objects competing for a cache level.
 //!
-//! **Definition.** A use of A that is predicted to miss at the level (its line is gone when it is
-//! touched again) was displaced by the lines fetched between the use and its reuse. So its expected
-//! misses are shared out among objects as the line fetches in between are, and summed over all uses
-//! of A: conflict(A, B) = Σ misses(u) · fetches of B between ÷ fetches between. A *fetch* is a use
-//! that is predicted to miss at the smallest level: it brings a line in. *Between* are the uses
-//! sampled in the same process from the use to the reuse that a watch trapped, or, where no reuse
-//! was trapped or fewer than [`NEAREST`] uses lie in between, the [`NEAREST`] uses nearest to that
-//! in the order of time. A may displace itself: a stream larger than the cache does.
+//! **Definition.** A use of A predicted to miss at the level (the line is gone at the next
+//! touch) was displaced by the lines fetched between the use and the reuse. Hence the use's
+//! expected misses are shared out among objects as the line fetches in between are, and summed
+//! over the uses of A: conflict(A, B) = Σ misses(u) · fetches of B between ÷ fetches between. A
+//! *fetch* is a use predicted to miss at the smallest level: the use brings a line in. *Between*
+//! are the uses sampled in one process from the use to the reuse trapped by a watch, or, if no
+//! reuse was trapped or fewer than [`NEAREST`] uses lie in between, the [`NEAREST`] uses nearest
+//! in time. Victim and cause may be one object, like a stream larger than the cache.
 //!
-//! Sources of error: the mix in between is a sample's, and its neighbourhood's for near reuses.
-//! Lines of A that survive do not enter. A fetch of a line displaced just before counts as any
-//! other.
+//! Sources of error: the mix in between is a sample's, and the neighbourhood's for near reuses.
+//! Surviving lines of A do not enter. A fetch of a line displaced just before counts in full.
 
 use std::collections::BTreeMap;
 
@@ -19,30 +18,29 @@ use locality_model::ObjectId;
 
 use super::{DataUse, Rows};
 
-/// Least number of uses that show the fetches between a use and its reuse: several windows of 64
-/// uses each.
+/// Least number of uses to show the fetches between use and reuse: several windows of 64 uses each.
 pub const NEAREST: usize = 256;
-/// Uses looked at, evenly taken from all.
+/// Uses looked at, evenly spread.
 const MOST_USES: usize = 40_000;
-/// Objects distinguished, those with the most fetches.
+/// Objects distinguished, by most fetches.
 const MOST_ROWS: usize = 24;
-/// Pairs with a smaller share of all misses are left out.
+/// Pairs with a smaller share of the misses are left out.
 const SMALL: f64 = 0.005;
 
-/// One object displaces another, or itself.
+/// Displacement between two objects, or within one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Conflict {
-    /// Whose lines are gone.
+    /// Object of the displaced lines.
     pub victim: ObjectId,
-    /// What was fetched meanwhile.
+    /// Object fetched meanwhile.
     pub by: ObjectId,
-    /// Share of all predicted misses at the level.
+    /// Share of the predicted misses at the level.
     pub share: f64,
-    /// Uses of the victim that the number rests on.
+    /// Uses of the victim, as the basis of the share.
     pub n: u64,
 }
 
-/// Finds the pairs at one level, heaviest first. `uses` are in order.
+/// Finds the pairs at a level, heaviest first. `uses` are in order.
 pub(super) fn find(uses: &[DataUse], rows: &Rows, level: usize) -> Vec<Conflict> {
     let step = (uses.len() / MOST_USES).max(1);
     let uses: Vec<&DataUse> = uses.iter().step_by(step).filter(|one| one.touches > 0.0).collect();
@@ -86,7 +84,7 @@ fn in_process(
     told: &[usize],
     found: &mut BTreeMap<(usize, usize), (f64, u64)>,
 ) {
-    // Running sums of fetches: of each object that is distinguished, and of all.
+    // Running sums of fetches: by distinguished object, and in total.
     let columns = told.len() + 1;
     let mut sums = vec![0.0; columns];
     for (index, one) in uses.iter().enumerate() {
@@ -117,15 +115,15 @@ fn in_process(
     }
 }
 
-/// The uses between a use and its reuse.
+/// The uses between a use and the reuse.
 fn between(uses: &[&DataUse], one: &DataUse) -> (usize, usize) {
     let end_ns = one.reused_ns.unwrap_or(one.time_ns).max(one.time_ns);
     let mut from = uses.partition_point(|other| other.time_ns < one.time_ns);
     let mut until = uses.partition_point(|other| other.time_ns <= end_ns);
     let least = NEAREST.min(uses.len());
     while until - from < least {
-        // The nearer neighbour in time; the later one for equal distances, or without an earlier
-        // one.
+        // The nearer neighbour in time; the later use for
+        // equal distances, or without an earlier use.
         let before = from.checked_sub(1).and_then(|at| uses.get(at)).map(|other| one.time_ns - other.time_ns);
         let after = uses.get(until).map(|other| other.time_ns.saturating_sub(end_ns));
         match (before, after) {

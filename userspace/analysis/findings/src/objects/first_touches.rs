@@ -1,28 +1,26 @@
-//! No more misses than lines: what windows show of first touches bounds the misses of a line of code.
+//! No more misses than lines: first touches in windows bound the misses of a line of code.
 //!
-//! An access that misses in a cache of 32 KiB or more touches a line that was left alone for
-//! [`Burst::GAP`] accesses at least, because fewer do not touch as many other lines as the cache
-//! has. Windows show these *first touches* (`Load`): each stands for `stands_for` of them per access
-//! of its thread. With w the accesses that a sample stands for, a cell (an object at a line of
-//! code) has
+//! An access that misses in a cache of 32 KiB or more touches a line left alone for [`Burst::GAP`]
+//! accesses at least, because fewer accesses cannot touch as many lines as the cache has. Windows
+//! show such *first touches* (`Load`): each stands for `stands_for` first touches per access of the
+//! thread. With w the accesses represented by a sample, a cell (an object at a line of code) has
 //!
-//! f = Σ w · stands_for first touches and a = Σ w / uses of the sample accesses, so that f / a is
-//! its lines per access: 1/8 for a sweep over doubles, 1 for a walk by lines.
+//! f = Σ w · stands_for first touches and a = Σ w / uses of the sample accesses: f / a
+//! is the cell's lines per access: 1/8 for a sweep over doubles, 1 for a walk by lines.
 //!
-//! Misses by cell come from few reuses that watches saw, each of which stands for many. So one
-//! watch may give a sweep more misses than it has lines. Misses of a cell are limited to
-//! a · (f/a + z²/2n) / (1 + z²/n), the centre of Wilson's interval for lines per access at the
-//! effective number n of the cell's uses (Wilson 1927, JASA 22, p. 209), the upper end of their
-//! interval to its upper end. A cell without any use in N has at most z²/2N of all accesses by the
-//! same formula, each with one line.
+//! Misses by cell come from few reuses seen by watches, each standing for many. A single
+//! watch may then give a sweep more misses than lines. Misses of a cell are limited to a
+//! · (f/a + z²/2n) / (1 + z²/n), the centre of Wilson's interval for lines per access at
+//! the effective number n of the cell's uses (Wilson 1927, JASA 22, p. 209), the upper
+//! end of the misses' interval to the upper end of Wilson's. A cell without a use in N
+//! has at most z²/2N of the accesses by the formula, each with one line.
 //!
-//! The excess over the bound goes to cells of the same object in proportion to their remaining
-//! room: the misses of an object are better known than their division among its lines of code. The
-//! excess without room in any cell of the object is no miss, at the object, at the level and in the
-//! shares of all others.
+//! The excess over the bound goes to cells of the object in proportion to remaining room: an
+//! object's misses are better known than the division among lines of code. Excess beyond the
+//! room of the object's cells is no miss: at the object, at the level and in every share.
 //!
-//! Sources of error: chance in f and a, for which n allows as if uses were independent; kernel
-//! code, which windows do not show; smaller caches, whose misses are left as they are.
+//! Sources of error: chance in f and a, allowed for by n as if uses were
+//! independent; kernel code, hidden from windows; smaller caches, left unbounded.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +33,7 @@ use super::{DataUse, LINE, Locations, Objects, Row};
 
 /// Two-sided 95 % of the normal distribution.
 const Z: f64 = 1.959_964;
-/// Smallest cache of which every miss is a first touch: it holds two lines for each access of a gap.
+/// Smallest cache with only first touches as misses: two lines for each access of a gap.
 pub const SMALLEST: u64 = Burst::GAP * 2 * LINE;
 
 /// An object's row at a line of code.
@@ -48,13 +46,13 @@ struct Most {
     high: f64,
 }
 
-/// First touches for each touch of a line: Σx / Σt over the samples with windows, with x the first
-/// touches and t the touches of lines that a sample stands for. No more of all touches miss in a
-/// cache of [`SMALLEST`] bytes or more.
+/// First touches for each touch of a line: Σx / Σt over the samples with windows,
+/// with x the first touches and t the touches of lines represented by a sample.
+/// No greater share of touches misses in a cache of [`SMALLEST`] bytes or more.
 ///
-/// Its variance by linearisation is C/(C−1) · Σ(x − pt)² / (Σt)² over C samples (Cochran 1977,
-/// Sampling Techniques, §2.11); the upper end allows for phases that no sample met, as Wilson's
-/// interval of none out of C. `None` where windows show no first touches, or are too few.
+/// The variance by linearisation is C/(C−1) · Σ(x − pt)² / (Σt)² over C samples (Cochran 1977,
+/// Sampling Techniques, §2.11); the upper end allows for phases without a sample, as Wilson's
+/// interval of none out of C. `None` without first touches in windows, or with too few windows.
 pub fn share(profile: &Profile, rates: &Rates) -> Option<Estimate> {
     let here = |sample: u32| {
         let period = profile.samples.get(sample as usize).map_or(0, |sample| sample.period_ns);
@@ -86,18 +84,18 @@ pub fn share(profile: &Profile, rates: &Rates) -> Option<Estimate> {
     Some(Estimate { value, low: (value - half).max(0.0), high, n: samples.len() as u64 })
 }
 
-/// The bounds of all cells.
+/// The bounds of cells.
 #[derive(Debug, Clone, Default)]
 pub(super) struct FirstTouches {
     most: BTreeMap<Cell, Most>,
-    /// That of a cell without uses.
+    /// Bound of a cell without uses.
     unused: Option<Most>,
-    /// Touches of lines, in the same unit as misses.
+    /// Touches of lines, in the unit of misses.
     touches: f64,
 }
 
 impl FirstTouches {
-    /// Sums up a profile's first touches and its uses.
+    /// Sums up a profile's first touches and uses.
     pub(super) fn of(
         profile: &Profile,
         contexts: &Contexts,
@@ -136,7 +134,7 @@ impl FirstTouches {
         if found <= 0.0 || known <= 0.0 {
             return Self::default();
         }
-        // With objects for fewer first touches than uses, the rest is taken to be like these.
+        // With objects for fewer first touches than uses, the rest is taken as typical.
         let missing = ((known / whole) / (found / all)).max(1.0);
         let bound = |(cell, uses): (&Cell, &Vec<f64>)| {
             let first = firsts.get(cell).copied().unwrap_or(0.0) * missing;
@@ -152,7 +150,8 @@ impl FirstTouches {
         self.most.get(&cell).copied().or(self.unused).unwrap_or(Most { value: f64::MAX, high: f64::MAX })
     }
 
-    /// Holds the misses of each line of code to its lines. `row_of` gives a row's number in the cells.
+    /// Holds the misses of each line of code to the lines
+    /// touched. `row_of` gives a row's number in the cells.
     pub(super) fn hold(&self, found: &mut Objects, row_of: impl Fn(&Row) -> Option<usize>) {
         if self.unused.is_none() {
             return;
@@ -184,7 +183,7 @@ impl FirstTouches {
         }
     }
 
-    /// What becomes of a row's misses, in shares of all of the level.
+    /// A row's misses after the bound, in shares of the level's misses.
     fn held(&self, row: &Row, number: Option<usize>, level: usize, misses: f64) -> Held {
         let share =
             |n: usize| row.lines.get(n).and_then(|line| line.miss_share.get(level)).map_or(0.0, |s| s.value);
@@ -209,11 +208,12 @@ impl FirstTouches {
 }
 
 impl Most {
-    /// Of a cell of `accesses` accesses, `firsts` of which are first touches, as `n` uses show.
+    /// Bound of a cell with `accesses` accesses, `firsts`
+    /// first touches among the accesses, and `n` uses.
     fn of(firsts: f64, accesses: f64, n: f64) -> Self {
         let per_access = firsts / accesses;
         if n <= 0.0 || !per_access.is_finite() || per_access >= 1.0 {
-            // Operands across lines have more than one per access.
+            // Operands across lines touch more than a line per access.
             let most = firsts.max(accesses);
             return Self { value: most, high: most * (1.0 + Z / n.max(1.0).sqrt()) };
         }
@@ -222,17 +222,17 @@ impl Most {
     }
 }
 
-/// New values of a row's lines of code, in shares of all misses of a level.
+/// New values of a row's lines of code, in shares of a level's misses.
 #[derive(Debug, Default)]
 struct Held {
-    /// For each line: its share and its bound; none without a change.
+    /// For each line: share and bound; empty without a change.
     lines: Vec<(f64, f64)>,
-    /// What no line has room for.
+    /// Share without room in a line.
     dropped: f64,
 }
 
 impl Held {
-    /// Changes the row, with a share `rest` of all misses left.
+    /// Changes the row, with a share `rest` of the misses left.
     fn apply(self, row: &mut Row, level: usize, rest: f64) {
         let own = row.miss_share.get(level).map_or(0.0, |share| share.value);
         let part = if own > 0.0 { ((own - self.dropped) / own).max(0.0) } else { 1.0 };

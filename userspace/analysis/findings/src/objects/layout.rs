@@ -1,31 +1,31 @@
-//! How the parts of an object that are used lie in cache lines, and what another layout would save.
+//! How an object's used parts lie in cache lines, and the saving by a changed layout.
 //!
-//! Hot are the fields that together take [`HOT_SHARE`] of the object's accesses; the other members
-//! of the structure are cold. Lines are counted for an array of the structure with its start at a
-//! line: a *visit* touches the hot members of one element (the mean over places in a line), a
-//! *sweep* those of all elements in order. Two changes are computed: to *split* the hot members
-//! into a separate structure (structure splitting: Chilimbi, Davidson & Larus 1999, PLDI, §3), and
-//! to *reorder* all members, hot ones first, each part by falling alignment, with padding at the
-//! end only.
+//! Hot fields together take [`HOT_SHARE`] of the object's accesses; the remaining
+//! members of the structure are cold. Lines are counted for an array of the structure
+//! starting at a line: a *visit* touches the hot members of one element (the mean over
+//! places in a line), a *sweep* the hot members of every element in order. Two changes
+//! are computed: to *split* the hot members into a separate structure (structure
+//! splitting: Chilimbi, Davidson & Larus 1999, PLDI, §3), and to *reorder* members,
+//! hot members first, each part by falling alignment, with padding at the end only.
 //!
-//! Sources of error: which fields are hot follows from sampled uses; what else the program makes of
-//! the layout (inheritance, files, other languages) is not seen; a split costs an index or a
-//! pointer that is not counted.
+//! Sources of error: hot fields follow from sampled uses; further
+//! effects of the layout (inheritance, files, foreign languages) are
+//! not seen; the index or pointer required by a split is not counted.
 
 use locality_model::{Member, Profile, Record, RecordId};
 
 use super::{FieldUse, LINE};
 
-/// Share of the accesses that the hot fields take together.
+/// Joint share of the hot fields in the accesses.
 pub const HOT_SHARE: f64 = 0.95;
-/// Uses in a structure below which its layout is not reported: a field with 1 % of them was seen in
-/// one of two such cases.
+/// Uses in a structure below which no layout is reported: a
+/// field with 1 % of 64 uses is seen in one of two cases.
 const FEWEST_USES: u64 = 64;
 
 /// Bytes and lines before and after a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Change {
-    /// Bytes of an element: all before, those visited by the hot code afterwards.
+    /// Bytes of an element: the whole before, the part visited by hot code afterwards.
     pub bytes: (u64, u64),
     /// Lines of a visit.
     pub visit_lines: (f64, f64),
@@ -33,7 +33,7 @@ pub struct Change {
     pub sweep_lines: (f64, f64),
 }
 
-/// A piece of a structure: a member, or bytes that belong to none.
+/// A piece of a structure: a member, or bytes outside members.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
     /// Index of the member; `None` for a hole.
@@ -46,16 +46,16 @@ pub struct Piece {
     pub access_share: f64,
 }
 
-/// A structure and how it is used.
+/// A structure and the use of members.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Layout {
-    /// Which.
+    /// The structure.
     pub record: RecordId,
-    /// All members, by offset.
+    /// Members and holes, by offset.
     pub pieces: Vec<Piece>,
-    /// Hot members by index, in the order of their offsets.
+    /// Hot members by index, in the order of offsets.
     pub hot: Vec<usize>,
-    /// Cold ones.
+    /// Cold members by index.
     pub cold: Vec<usize>,
     /// Bytes of hot members.
     pub hot_bytes: u64,
@@ -63,13 +63,13 @@ pub struct Layout {
     pub hot_span: u64,
     /// Bytes of no member.
     pub padding: u64,
-    /// Hot members in a structure of their own.
+    /// Hot members in a separate structure.
     pub split: Change,
-    /// All members, hot ones first.
+    /// Whole structure, hot members first.
     pub reorder: Change,
 }
 
-/// Marks the fields that together take [`HOT_SHARE`]. They are in falling order of accesses.
+/// Marks the fields with [`HOT_SHARE`] together. `fields` are in falling order of accesses.
 pub(super) fn mark_hot(fields: &mut [FieldUse]) {
     let total: f64 = fields.iter().map(|field| field.access_share.value).sum();
     let mut before = 0.0;
@@ -79,7 +79,7 @@ pub(super) fn mark_hot(fields: &mut [FieldUse]) {
     }
 }
 
-/// Examines one structure. `None` with fewer than two members or too few uses.
+/// Examines a structure. `None` with fewer than two members or too few uses.
 pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option<Layout> {
     let record = profile.records.get(id.0 as usize)?;
     let mut within: Vec<FieldUse> = fields.iter().filter(|field| field.record == Some(id)).cloned().collect();
@@ -95,7 +95,7 @@ pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option
     let is_hot = |member: &Member| within.iter().filter(|field| field.hot).any(|field| is_in(field, member));
     let (hot, cold): (Vec<usize>, Vec<usize>) =
         (0..record.members.len()).partition(|index| record.members.get(*index).is_some_and(is_hot));
-    // Accesses to padding, or to what no member tells of.
+    // Accesses to padding, or to bytes without a member.
     if hot.is_empty() {
         return None;
     }
@@ -106,7 +106,7 @@ pub(super) fn of(profile: &Profile, id: RecordId, fields: &[FieldUse]) -> Option
     Some(arrange(id, record, hot, cold, share))
 }
 
-/// Members and holes by offset; overlapping members (unions) follow one another.
+/// Members and holes by offset; overlapping members (unions) follow in turn.
 fn pieces(record: &Record, share: impl Fn(&Member) -> f64) -> Vec<Piece> {
     let mut members: Vec<(usize, &Member)> = record.members.iter().enumerate().collect();
     members.sort_by_key(|(index, member)| (member.offset, *index));
@@ -160,13 +160,13 @@ fn arrange(
     }
 }
 
-/// What a member must be aligned to.
+/// Required alignment of a member.
 fn alignment(member: &Member) -> u64 {
     if member.align.is_power_of_two() { member.align.min(1 << 12) } else { 1 }
 }
 
-/// Places groups of members one after the other, each by falling alignment. Returns the bytes of an
-/// element, and where the first group comes to lie. Members that overlap (unions) are placed once.
+/// Places groups of members in turn, each by falling alignment. Returns the bytes of an
+/// element, and the first group's position. Overlapping members (unions) are placed once.
 fn pack(groups: &[&[&Member]]) -> (u64, Vec<(u64, u64)>) {
     let (mut end, mut widest) = (0_u64, 1);
     let mut placed = Vec::new();
@@ -191,10 +191,10 @@ fn pack(groups: &[&[&Member]]) -> (u64, Vec<(u64, u64)>) {
     (end.next_multiple_of(widest).max(1), placed)
 }
 
-/// Lines with hot bytes, for elements of a size: of one element, mean over places; of all, per
-/// element.
+/// Lines with hot bytes, for elements of a size: per visit
+/// of an element, mean over places; per element of a sweep.
 fn lines(bytes: u64, hot: &[(u64, u64)]) -> (f64, f64) {
-    // So many elements fill whole lines.
+    // Elements that fill whole lines.
     let elements = LINE >> bytes.trailing_zeros().min(LINE.trailing_zeros());
     let mut all: Vec<u64> = Vec::new();
     let mut visits = 0;

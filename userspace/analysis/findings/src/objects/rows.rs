@@ -1,10 +1,10 @@
-//! Equal objects of a profile: one row for an allocation context; without a context, for a name,
-//! type and declaration.
+//! Equal objects of a profile: a row for an allocation context;
+//! without a context, for a name, type and declaration.
 //!
-//! Blocks of one context may have been reached by several variables: the row has the name of the
-//! object with the most accesses. Two allocation stacks are one context when their frames agree in
-//! function, file and line (module `calling_context`). Objects of several processes that run the same
-//! program fall together; so do blocks of one site whatever their sizes.
+//! Blocks of a context may have been reached by several variables: the row has the name of
+//! the object with the most accesses. Two allocation stacks are one context if frames
+//! agree in function, file and line (module `calling_context`). Objects of several
+//! processes running one program fall together, as do blocks of a site whatever the sizes.
 
 use std::collections::HashMap;
 
@@ -72,7 +72,7 @@ impl Rows {
         self.of_object.get(object.0 as usize).copied()
     }
 
-    /// The object that stands for a row.
+    /// A row's representative object.
     pub fn object(&self, row: usize) -> Option<ObjectId> {
         self.named_by.get(row).copied()
     }
@@ -87,7 +87,7 @@ impl Rows {
         self.named_by.len()
     }
 
-    /// Whether there are none.
+    /// Whether the profile has no rows.
     pub fn is_empty(&self) -> bool {
         self.named_by.is_empty()
     }

@@ -1,14 +1,13 @@
 //! From uses to rows: sums by object, by object and line of code, by part, with intervals.
 //!
-//! A share is a ratio of two sums over samples, p = Σx / Σt, where the uses of one sample belong
-//! together. Its variance by linearisation is C/(C−1) · Σ(x − p·t)² / (Σt)² over C samples (Cochran
-//! 1977, Sampling Techniques, §2.11 and §9A.1: ratio estimates and clusters). From that follows the
-//! number of independent uses that would vary as much, n = p(1−p)/variance, and the interval is
-//! Wilson's at it (`interval_estimate`), so that small shares have lopsided intervals and one seen by
-//! few uses a wide one.
+//! A share is a ratio of two sums over samples, p = Σx / Σt, with the uses of a sample
+//! together. The variance by linearisation is C/(C−1) · Σ(x − p·t)² / (Σt)² over C samples
+//! (Cochran 1977, Sampling Techniques, §2.11 and §9A.1: ratio estimates and clusters). The
+//! equivalent number of independent uses is n = p(1−p)/variance. The interval is Wilson's
+//! at n (`interval_estimate`): lopsided for small shares, wide for shares seen by few uses.
 //!
-//! Sources of error: the weights' own errors, which a common factor leaves out of a share; samples
-//! of one phase are alike, which makes intervals too narrow for programs with few long phases.
+//! Sources of error: the weights' own errors, absent from a share if a common factor; samples
+//! of a phase are alike, which makes intervals too narrow for programs with few long phases.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -20,9 +19,9 @@ use locality_model::{AccessKind, FieldId, Profile, RecordId, StackId};
 use super::{DataUse, FieldUse, LEVELS, Level, Line, Objects, Row, Rows, StackWeight, conflicts, layout};
 use crate::analysis_trait::{Analysis, in_order};
 
-/// Objects are ranked by the last level with at least this share of misses among all touches.
+/// Objects are ranked by the last level with at least `ENOUGH_MISSES` misses per touch.
 const ENOUGH_MISSES: f64 = 1e-3;
-/// … and with the misses of at least so many uses of like weight: one or two may be chance.
+/// … and with the misses of at least `ENOUGH_USES` uses of like weight: one or two may be chance.
 const ENOUGH_USES: f64 = 2.5;
 
 /// Ratios to a common whole, by key. Weights come sample by sample.
@@ -32,7 +31,7 @@ pub(super) struct Ratios<K> {
     /// Of the sample at hand.
     whole: f64,
     touched: Vec<usize>,
-    /// Of all samples before.
+    /// Sums over earlier samples.
     samples: f64,
     sum: f64,
     squares: f64,
@@ -114,8 +113,8 @@ impl<K: Copy + Ord + Hash> Ratios<K> {
             let p = (part.x / self.sum).clamp(0.0, 1.0);
             let spread = part.xx - 2.0 * p * part.xt + p * p * self.squares;
             let variance = clusters * spread.max(0.0) / squared;
-            // With a single object the share does not vary; the number of samples is then its
-            // basis.
+            // With a single object the share does not vary;
+            // the number of samples is then the basis.
             let most = squared / self.squares;
             let n = if variance > 0.0 { (p * (1.0 - p) / variance).min(most) } else { most };
             let (low, high) = wilson(p, n);
@@ -139,12 +138,12 @@ pub struct Shares<'a> {
 }
 
 impl<'a> Shares<'a> {
-    /// Starts with nothing. `counted`: the rate of accesses is known.
+    /// Starts empty. `counted`: the rate of accesses is known.
     pub fn new(profile: &'a Profile, rows: &'a Rows, levels: &'a [(u8, u64)], counted: bool) -> Self {
         Self { profile, rows, levels, counted, uses: Vec::new() }
     }
 
-    /// Sums of one weight by key over uses.
+    /// Sums of a weight by key over uses.
     fn by<'u, K: Copy + Ord + Hash>(
         &self,
         uses: impl Iterator<Item = &'u DataUse>,
@@ -178,7 +177,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// Parts by path: the same part of several objects of a row is one.
+    /// Parts by path: a part shared by several objects of a row counts once.
     fn fields(&self, own: &[&DataUse]) -> Vec<FieldUse> {
         let name = |id: FieldId| {
             let field = self.profile.fields.get(id.0 as usize)?;
@@ -214,16 +213,16 @@ impl<'a> Shares<'a> {
         fields
     }
 
-    /// Accesses by the line of the use; misses by the line that touches again, in the proportions
-    /// of the seen ones.
+    /// Accesses by the line of the use; misses by the line of
+    /// the next touch, in the proportions of the misses seen.
     fn lines(&self, uses: &[DataUse], rows: &mut [Option<Row>]) {
         type At = (usize, PlaceId);
         let at = |one: &DataUse| Some((one.row.filter(|_| one.is_at_place)?, one.place));
         let accesses = self.by(uses.iter(), at, |one| one.accesses);
         let cpu = self.by(uses.iter(), at, |one| one.cpu_ns);
         let mut kinds: BTreeMap<At, [f64; 4]> = BTreeMap::new();
-        // Seen reuses that miss, by line, and expected misses by the line of the use for objects
-        // without any; with how many.
+        // Seen missing reuses by line, or for objects without:
+        // expected misses by the line of the use; with numbers.
         let mut seen: BTreeMap<At, OfLine> = BTreeMap::new();
         let mut used: BTreeMap<At, OfLine> = BTreeMap::new();
         for one in uses {
@@ -289,13 +288,13 @@ fn is_unknown(profile: &Profile, row: &Row) -> bool {
     object.is_none_or(|object| object.kind == locality_model::ObjectKind::Unknown)
 }
 
-/// How many of the same weight would tell as much (Kish's effective number).
+/// Equivalent number of equal weights (Kish's effective number).
 fn alike(weights: impl Iterator<Item = f64>) -> f64 {
     let (sum, squares) = weights.fold((0.0, 0.0), |(sum, squares), one| (sum + one, squares + one * one));
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
-/// Weights by calling context, those without a weight left out.
+/// Weights by calling context; contexts without weight are left out.
 fn stacks(uses: &[DataUse]) -> Vec<StackWeight> {
     let mut stacks: BTreeMap<StackId, StackWeight> = BTreeMap::new();
     for one in uses.iter().filter(|one| one.accesses > 0.0) {
@@ -402,7 +401,7 @@ impl Analysis for Shares<'_> {
 struct OfLine {
     misses: [f64; LEVELS],
     n: u64,
-    /// Samples of the sums: uses of one sample are alike.
+    /// Samples of the sums: uses of a sample are alike.
     samples: Distinct,
 }
 

@@ -1,4 +1,4 @@
-//! Sampled uses with their objects: the observations of this analysis.
+//! Sampled uses with objects: the analysis's observations.
 
 use std::collections::HashMap;
 
@@ -15,29 +15,29 @@ use crate::analysis_trait::Observed;
 /// Cache levels at most.
 pub const LEVELS: usize = 4;
 
-/// A use, or the moment that a sample stands for.
+/// A use, or the moment of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DataUse {
     /// Number among the uses of the profile.
     pub position: u32,
-    /// Index of the sample: uses of one sample are alike.
+    /// Index of the sample: uses of a sample are alike.
     pub sample: u32,
-    /// Its process.
+    /// Process of the use.
     pub pid: u32,
     /// When the sample was taken.
     pub time_ns: u64,
-    /// When the reuse came, for uses that were followed until then.
+    /// When the reuse came, for uses followed until then.
     pub reused_ns: Option<u64>,
     /// Row of the object, if known.
     pub row: Option<usize>,
     /// The touched part.
     pub field: Option<FieldId>,
-    /// Calling context, as the profile has it.
+    /// Calling context, as in the profile.
     pub stack: StackId,
     /// Line of code.
     pub place: PlaceId,
-    /// Whether the object is accessed at that line: the CPU time of a sample may be another object's
-    /// than that which the line of the stop accesses.
+    /// Whether the object is accessed at `place`: a sample's CPU time
+    /// may be charged to an object not accessed at the line of the stop.
     pub is_at_place: bool,
     /// Direction.
     pub kind: AccessKind,
@@ -45,12 +45,12 @@ pub struct DataUse {
     pub accesses: f64,
     /// Touches of lines represented.
     pub touches: f64,
-    /// … of which are predicted to miss, by level.
+    /// … predicted to miss, by level.
     pub misses: [f64; LEVELS],
     /// Place and kind of the observed reuse.
     pub reuse: Option<(PlaceId, AccessKind)>,
-    /// Reuses at a missing distance, by level, represented by this one (inverse probabilities; 0 if
-    /// not observed): their proportions show the lines of code at which an object misses.
+    /// Reuses at a missing distance, by level, represented by the use (inverse probabilities;
+    /// 0 if not observed): the proportions show the lines of code with an object's misses.
     pub missed: [f64; LEVELS],
     /// CPU time represented.
     pub cpu_ns: f64,
@@ -62,7 +62,7 @@ impl Observed for DataUse {
     }
 }
 
-/// Where an access lies.
+/// Location of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct At {
     /// Row of the object.
@@ -87,17 +87,17 @@ impl Locations {
         Self { of: known.collect(), rows: rows.clone() }
     }
 
-    /// Reads a profile and finds its rows.
+    /// Reads a profile and finds the rows.
     pub fn new(profile: &Profile, contexts: &Contexts) -> Self {
         Self::of(profile, &Rows::of(profile, contexts))
     }
 
-    /// Where an access lies.
+    /// Location of an access.
     pub(super) fn of_access(&self, of: Accessed) -> Option<At> {
         self.of.get(&of).copied()
     }
 
-    /// The object that stands for a row.
+    /// A row's representative object.
     pub fn object(&self, at: At) -> Option<ObjectId> {
         self.rows.object(at.row)
     }
@@ -132,18 +132,18 @@ impl Locations {
         self.of.get(&Accessed::Sample(SampleId(sample))).copied()
     }
 
-    /// Place of a sample's CPU time: the instruction that the thread had completed, if known to
-    /// access an object, else the sample's own access.
+    /// Place of a sample's CPU time: the instruction completed by the thread,
+    /// if known to access an object; otherwise the sample's own access.
     fn of_time(&self, sample: u32) -> Option<At> {
         self.of.get(&Accessed::Before(SampleId(sample))).copied().or_else(|| self.of_sample(sample))
     }
 }
 
-/// Predictions for subjects, one for each level.
+/// Predictions for subjects, for each level.
 pub(super) struct Predicted<'a> {
     /// Expected misses.
     pub misses: &'a [f64],
-    /// Seen reuses that miss, weighed.
+    /// Seen missing reuses, weighed.
     pub missed: &'a [f64],
     /// Levels.
     pub levels: usize,
@@ -159,7 +159,7 @@ impl Predicted<'_> {
     }
 }
 
-/// Direction of the reuse that was seen of a subject's line.
+/// Direction of the reuse seen of a subject's line.
 pub(crate) fn reuse_kind(profile: &Profile, subject: &Subject) -> AccessKind {
     let line = |used: &Use| used.seen.iter().find(|(bytes, _)| u64::from(*bytes) == LINE).map(|seen| seen.1);
     let used = subject.used.and_then(|row| profile.uses.get(row as usize));
@@ -172,7 +172,7 @@ pub(crate) fn reuse_kind(profile: &Profile, subject: &Subject) -> AccessKind {
     }
 }
 
-/// All uses of a profile, and the CPU time of its samples.
+/// Uses of a profile, and the CPU time of the samples.
 pub(super) fn all(
     profile: &Profile,
     contexts: &Contexts,

@@ -1,8 +1,8 @@
-//! What is simulated: from the command line, from a machine file, from this host.
+//! The simulated machine: from the command line, from a machine file, from the host.
 //!
-//! A machine file has one `KEY = VALUE` a line and comments after `#`; keys are the names of
-//! caches, `prefetch`, `compatible` and `instruction-fetch`, values are those of the command line,
-//! bare or in double quotes:
+//! A machine file has a `KEY = VALUE` per line and comments after `#`; keys
+//! are the names of caches, `prefetch`, `compatible` and `instruction-fetch`,
+//! values are as on the command line, bare or in double quotes:
 //!
 //! ```text
 //! # a small core
@@ -45,7 +45,7 @@ pub enum Compatible {
     Callgrind,
 }
 
-/// What the command line says.
+/// Requests of the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// `--cache`, in order.
@@ -60,28 +60,28 @@ pub struct Asked<'a> {
     pub objects: bool,
 }
 
-/// What is simulated.
+/// The simulated machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// The first level for instructions, if fetches are simulated.
     pub instructions: Option<Geometry>,
-    /// Data levels, one to three, the smallest first.
+    /// Data levels, 1 to 3, the smallest first.
     pub levels: Vec<(Name, Geometry)>,
-    /// What is fetched besides.
+    /// Kind of prefetching.
     pub prefetch: Prefetch,
-    /// Whether it is counted as Callgrind does.
+    /// Whether counts follow Callgrind's rules.
     pub compatible: bool,
     /// Whether costs go to data objects too.
     pub objects: bool,
-    /// What was changed, in sentences.
+    /// Changes made, in sentences.
     pub notices: Vec<String>,
 }
 
 impl Machine {
-    /// As the simulation takes it.
+    /// Configuration for the simulation.
     ///
     /// # Errors
-    /// What the simulation cannot do, in a sentence.
+    /// Requests beyond the simulation, in a sentence.
     pub fn config(&self) -> Result<Config> {
         let level = |name: &str, cache: Geometry| {
             Level::new(name, cache.bytes, u64::from(cache.ways), u64::from(cache.line))
@@ -103,11 +103,11 @@ impl Machine {
     }
 }
 
-/// All settings, from file and command line.
+/// Settings from file and command line.
 #[derive(Default)]
 struct Said {
     caches: BTreeMap<Name, Geometry>,
-    /// The host's levels, for the unnamed ones.
+    /// The host's levels, for unnamed levels.
     host: BTreeMap<Name, Geometry>,
     /// Changed or omitted parts.
     host_notices: Vec<(Name, String)>,
@@ -121,7 +121,7 @@ struct Said {
 }
 
 impl Machine {
-    /// The requested configuration on this host, with its data levels and its instruction cache.
+    /// The requested configuration on the host, with the host's data levels and instruction cache.
     ///
     /// # Errors
     /// Unreadable or invalid files, and contradicting caches, with the remedy.
@@ -149,13 +149,13 @@ impl Machine {
             filled.fill_from(host, instructions)?;
         }
         said.or(filled);
-        // What a host contradicts is nobody's wrong usage.
+        // A contradiction by the host is not the user's error.
         let by_user = !asked.caches.is_empty() || asked.compatible.is_some() || asked.prefetch.is_some();
         said.finish().map_err(|error| if by_user { wrong(error) } else { error })
     }
 }
 
-/// Whatever is wrong there was written by the user.
+/// Errors in the file were written by the user.
 fn wrong(error: anyhow::Error) -> anyhow::Error {
     WrongUse(format!("{error:#}")).into()
 }
@@ -230,7 +230,7 @@ impl Said {
         Ok(())
     }
 
-    /// Adds what was not said yet.
+    /// Adds settings not yet made.
     fn or(&mut self, other: Self) {
         for (name, geometry) in other.caches {
             self.caches.entry(name).or_insert(geometry);

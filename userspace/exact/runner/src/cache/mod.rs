@@ -1,8 +1,8 @@
 //! Cache use of an exact run: `spec` and `machine` configure the simulated caches, `naming` names
 //! functions, `objects` names data, `report` and `text` print.
 //!
-//! Not here: the simulation (`locality-cachesim`), who runs it (`locality-plugin`), and costs as a file for
-//! Callgrind's viewers (`locality-exports`).
+//! Not here: the simulation (`locality-cachesim`), the running process
+//! (`locality-plugin`), and costs as a file for Callgrind's viewers (`locality-exports`).
 
 pub mod machine;
 mod naming;

@@ -1,12 +1,12 @@
-//! A simulation's results by function and line, over all processes of the run.
+//! A simulation's results by function and line, over the processes of the run.
 //!
-//! A function is a symbol within a module. Inlined code belongs to the surrounding function, at the
-//! inlined code's lines. Code without a symbol, but in the unwind table, is named by its start
-//! address (not with `--compatible callgrind`). Code without a name belongs to the function of the
-//! current call: to a named function of its module that jumped there, else to its own address.
-//! Stubs of a procedure linkage table belong to the calling function. Both rules are Callgrind's.
-//! Limits: functions of one module with the same name (`static` functions of different files) are
-//! one.
+//! A function is a symbol within a module. Inlined code belongs to the surrounding function,
+//! at the inlined code's lines. Code without a symbol, but in the unwind table, is named by
+//! the start address (not with `--compatible callgrind`). Code without a name belongs to the
+//! function of the current call: to a named function of the module after a jump from the
+//! function, otherwise to the code's own address. Stubs of a procedure linkage table belong
+//! to the calling function. Both rules are Callgrind's. Limits: functions of one module with
+//! equal names (`static` functions of different files) are merged.
 
 use std::collections::{HashMap, HashSet};
 
@@ -33,11 +33,11 @@ pub struct Place {
 /// A function's names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionName {
-    /// Its own.
+    /// The function's own name.
     pub name: String,
-    /// The file that it was first seen in, a number among [`Simulated::files`].
+    /// The file of the first sighting, a number among [`Simulated::files`].
     pub file: u32,
-    /// The ELF file; empty without one.
+    /// The ELF file; empty without a module.
     pub module: String,
 }
 
@@ -50,7 +50,7 @@ pub struct Simulated {
     pub files: Vec<String>,
     /// The results.
     pub named: Named<FunctionNumber, Place>,
-    /// Processes whose sums do not balance: none, unless this program is wrong.
+    /// Processes with unbalanced sums: 0, unless the program has an error.
     pub unbalanced: u64,
     /// Costs by data object.
     pub objects: Objects,
@@ -76,7 +76,7 @@ impl Simulated {
                 || image.is_skipped(cost.instruction)
                 || home(cost.function).is_some_and(|home| is_nameless(image, cost.instruction, home.0, names))
             {
-                // Costs without an address are their function's own.
+                // Costs without an address are the function's own.
                 cost.address = 0;
             }
         }
@@ -125,8 +125,8 @@ impl Simulated {
         let own_file = self.file(outer.file.as_deref().unwrap_or(UNKNOWN));
         let name = match &outer.function {
             Some(name) => name.clone(),
-            // By its first instruction, if known; else all unnamed code of a module is one
-            // function.
+            // By the first instruction, if known; otherwise
+            // the unnamed code of a module forms one function.
             None if entries.contains(&address) => {
                 format!("{}+{:#x}", base(&module), outer.address.unwrap_or(address))
             }
@@ -157,7 +157,7 @@ impl Simulated {
     }
 }
 
-/// Whether an instruction has no name, and is in the same module as its function.
+/// Whether an instruction has no name, and is in the function's module.
 fn is_nameless(image: &Image, instruction: u32, entry: u32, names: &mut Names) -> bool {
     let (ours, entrys) = (names.frames(image, instruction), names.frames(image, entry));
     let (Some(ours), Some(entrys)) = (ours.last(), entrys.last()) else { return false };

@@ -1,8 +1,8 @@
-//! Costs of use by data object, over all processes: what the plugin's log calls the objects, and
-//! the rows of the report.
+//! Costs of use by data object, over the processes: the objects'
+//! names in the plugin's log, and the rows of the report.
 //!
-//! An object is the same in two processes if the log's descriptions are equal: a variable by its
-//! module, address and name, a mapping without a file by its size. Kinds are those of live reports.
+//! Objects of two processes are merged if the log's descriptions are equal: a variable by
+//! module, address and name, a mapping without a file by size. Kinds are as in live reports.
 //! Not here: finding the objects (the plugin), charging an access (`locality-cachesim`).
 
 use std::collections::BTreeMap;
@@ -19,28 +19,28 @@ use crate::report::ratio;
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DataObject {
     kind: String,
-    /// As people write it.
+    /// Name for readers.
     name: String,
     /// The ELF file of a variable.
     module: String,
     /// 0: not known.
     bytes: u64,
-    /// Of a variable, in its module.
+    /// Of a variable, in the module.
     address: u64,
 }
 
-/// Costs of its lines.
+/// Costs of the object's lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Charged {
     used: ObjectUse,
-    /// Its placements.
+    /// Placements of the object.
     placements: u64,
 }
 
-/// By object; empty where objects were not distinguished.
+/// By object; empty if objects were not distinguished.
 pub type Objects = BTreeMap<DataObject, Charged>;
 
-/// The objects of one process by the plugin's numbers.
+/// The objects of a process by the plugin's numbers.
 #[derive(Debug, Default)]
 pub struct Numbered {
     objects: BTreeMap<u32, DataObject>,
@@ -64,7 +64,7 @@ impl Numbered {
         Self { objects, placements }
     }
 
-    /// Adds what a process' objects cost, by number.
+    /// Adds the costs of a process' objects, by number.
     pub fn charge(&self, costs: &[ObjectUse], to: &mut Objects) {
         for (number, used) in (0..).zip(costs) {
             // A number with an incomplete line.
@@ -77,8 +77,8 @@ impl Numbered {
     }
 }
 
-/// An object's line of the log, if it is one: `object NUMBER KIND BYTES
-/// ADDRESS<TAB>MODULE<TAB>NAME`.
+/// Parses an object's line of the log, of the form
+/// `object NUMBER KIND BYTES ADDRESS<TAB>MODULE<TAB>NAME`.
 fn object(line: &str) -> Option<(u32, DataObject)> {
     let mut parts = line.strip_prefix("object ")?.splitn(3, '\t');
     let mut words = parts.next()?.split(' ');

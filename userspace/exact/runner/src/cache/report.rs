@@ -1,13 +1,13 @@
-//! `cache_use` of the report, and the table of costs that a Callgrind file is written from.
+//! `cache_use` of the report, and the table of costs for a Callgrind file.
 //!
-//! For each level: lines of code that load cache lines and use little of them, and the functions of
-//! these accesses. Spatial loss, access counts and inclusive costs are those of Weidendorfer and
-//! Breitbart, ICCS 2016, sections 2 and 3. A level's traffic is the number of loaded lines, on a
-//! miss (two for an access across lines) or ahead of one, times the line size. The functions of the
-//! dynamic linker are one row of each table, `[dynamic linker]`, and no part of a call path: the
-//! program's author cannot change program start. The table of costs lists them one by one. Limit:
-//! the path to a line is the heaviest caller at each step, which is exact for a function with one
-//! caller.
+//! For each level: lines of code loading cache lines of little use, and the functions of
+//! the accesses. Spatial loss, access counts and inclusive costs are from Weidendorfer
+//! and Breitbart, ICCS 2016, sections 2 and 3. A level's traffic is the number of loaded
+//! lines, on a miss (two for an access across lines) or ahead of a miss, times the line
+//! size. The functions of the dynamic linker form one row of each table,
+//! `[dynamic linker]`, and no part of a call path: the program's author cannot change
+//! program start. The table of costs lists the linker's functions singly. Limit: the path
+//! to a line is the heaviest caller at each step, exact for a function with one caller.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -38,7 +38,7 @@ const LINKER: &str = "[dynamic linker]";
 /// Callers reported of a line.
 const DEPTH: usize = 16;
 
-/// Which columns tell of a level.
+/// Columns of a level.
 struct Columns {
     lines: Column,
     loss: Column,
@@ -59,7 +59,7 @@ impl Columns {
         }
     }
 
-    /// Lines that were loaded.
+    /// Lines loaded.
     fn lines(&self, row: &Row) -> u64 {
         row[self.lines]
     }
@@ -143,7 +143,7 @@ pub fn of(simulated: &Simulated, machine: &Machine, skipped: &[String]) -> Cache
     }
 }
 
-/// What a level comes to.
+/// Sums of a level.
 struct Whole {
     level: String,
     columns: &'static Columns,
@@ -213,8 +213,8 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<FunctionLoss>)
             false => ranked.push((*function, (costs.own, costs.inclusive))),
         }
     }
-    // Its functions call each other and the program's functions: their inclusive cost would be the
-    // program's.
+    // The linker's functions call each other and the program's
+    // functions: the inclusive cost would be the program's.
     ranked.extend(linkers.map(|(function, own)| (function, (own, own))));
     ranked.retain(|(_, (_, inclusive))| columns.lines(inclusive) > 0 || lost(inclusive) > 0);
     ranked.sort_by_key(|(function, (own, inclusive))| {
@@ -242,7 +242,7 @@ fn by_function(simulated: &Simulated, all: &Whole, rows: &mut Vec<FunctionLoss>)
     ranked.len().saturating_sub(ROWS)
 }
 
-/// Adds to the dynamic linker's row, under the first of its keys.
+/// Adds to the dynamic linker's row, under the row's first key.
 fn add<Key>(sum: &mut Option<(Key, Row)>, key: Key, row: &Row) {
     sum.get_or_insert((key, Row::default())).1 += row;
 }
@@ -254,7 +254,8 @@ impl Simulated {
         Place { file, ..Place::default() }
     }
 
-    /// Whether it belongs to the dynamic linker: `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.28.so`.
+    /// Whether a function belongs to the dynamic linker:
+    /// `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.28.so`.
     fn is_linkers(&self, function: FunctionNumber) -> bool {
         self.functions.get(function as usize).is_some_and(|function| {
             let file = function.module.rsplit('/').next().unwrap_or_default();
@@ -306,7 +307,7 @@ impl Callers {
             if !seen.insert(*caller) {
                 break;
             }
-            // The resolver of a library's function, or what runs a constructor.
+            // The resolver of a library's function, or the caller of a constructor.
             if !simulated.is_linkers(*caller) {
                 path.push(Arc::new(simulated.frame(*caller, *place)));
             }
@@ -316,7 +317,7 @@ impl Callers {
     }
 }
 
-/// All costs by line and call.
+/// Costs by line and call.
 fn table(simulated: &Simulated, machine: &Machine) -> Costs {
     let named = &simulated.named;
     let events = named.columns.iter().map(|column| Event {
@@ -352,7 +353,7 @@ fn table(simulated: &Simulated, machine: &Machine) -> Costs {
     builder.finish()
 }
 
-/// KCachegrind's names, if it has one.
+/// KCachegrind's name of a column, if present.
 fn long(column: Column, compatible: bool) -> &'static str {
     match column {
         Column::Ir => "Instruction Fetch",

@@ -1,10 +1,10 @@
-//! Cache descriptions: `L1=32K,8,64` on the command line, the same lines in a machine file, and
-//! this host's caches.
+//! Cache descriptions: `L1=32K,8,64` on the command line,
+//! equal lines in a machine file, and the host's caches.
 //!
-//! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are what sysfs tells
-//! of CPU 0; where their number of sets is no power of two the next smaller one is taken
-//! and more ways, of the same size as nearly as whole ways allow (valgrind does the same,
-//! coregrind's `maybe_tweak_LLc`), because sets are chosen by bits of addresses.
+//! Not here: how caches behave (`locality-cachesim`). Limits: a host's caches are sysfs's
+//! caches of CPU 0; if the number of sets is no power of two, the next smaller power is
+//! taken with more ways, as near to the size as whole ways allow (like coregrind's
+//! `maybe_tweak_LLc` in valgrind), because sets are chosen by bits of addresses.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -12,21 +12,21 @@ use locality_model::CacheLevel;
 
 use locality_units::parse::size;
 
-/// One `--cache`, parsed.
+/// A parsed `--cache`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheArg {
-    /// `host`: as this machine.
+    /// `host`: as the host machine.
     Host,
-    /// `L1=32K,8,64`, also several with `;` between them.
+    /// `L1=32K,8,64`, also several with `;` between.
     Levels(Levels),
     /// A machine file.
     File(PathBuf),
 }
 
-/// Caches with their names.
+/// Caches with names.
 pub type Levels = Vec<(Name, Geometry)>;
 
-/// Which cache.
+/// Name of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
     /// The first level for instructions.
@@ -39,12 +39,12 @@ pub enum Name {
     Last,
 }
 
-/// One cache.
+/// Size and shape of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Its size.
+    /// Size.
     pub bytes: u64,
-    /// Its associativity.
+    /// Associativity.
     pub ways: u32,
     /// Bytes of a line.
     pub line: u32,
@@ -52,7 +52,7 @@ pub struct Geometry {
 
 /// Larger lines are none.
 const LONGEST_LINE: u32 = 4096;
-/// Nor are shorter ones.
+/// Nor are shorter lines.
 const SHORTEST_LINE: u32 = 16;
 
 impl FromStr for CacheArg {
@@ -164,7 +164,7 @@ impl Geometry {
         }
     }
 
-    /// The nearest whose number of sets is a power of two.
+    /// The nearest geometry with a power of two as number of sets.
     pub fn fitted(self) -> Self {
         let line = self.line.clamp(SHORTEST_LINE, LONGEST_LINE).next_power_of_two();
         let lines = (self.bytes / u64::from(line)).max(1);
@@ -175,15 +175,15 @@ impl Geometry {
     }
 }
 
-/// The host's caches: the first and the last data level, and one between them; the caller chooses
-/// I1. Also returns changes and omissions, as sentences, each with the names of caches whose
-/// explicit setting makes the sentence moot.
+/// The host's caches: the first and the last data level, and one between; the caller
+/// chooses I1. Also returns changes and omissions, as sentences, each with the names
+/// of caches; an explicit setting of a named cache makes the sentence moot.
 ///
 /// # Errors
 /// Without sysfs, a sentence with the remedy.
 pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), String> {
     let levels = || caches.iter().map(|cache| cache.level);
-    // In some virtual machines the first one in sysfs is level 2.
+    // On certain virtual machines the first level in sysfs is level 2.
     let (first, last) = (levels().min(), levels().max());
     let (mut levels, mut notices) = (Levels::new(), Vec::new());
     for cache in caches {
@@ -222,7 +222,7 @@ pub fn host(caches: &[CacheLevel]) -> Result<(Levels, Vec<(Name, String)>), Stri
     Ok((levels, notices))
 }
 
-/// A cache of the host as it can be simulated, and what is changed.
+/// A cache of the host in simulable form, and the change.
 pub fn fit(name: Name, told: Geometry) -> (Geometry, Option<String>) {
     if told.checked().is_ok() {
         return (told, None);

@@ -1,4 +1,4 @@
-//! Cache use on a terminal: where lines are wasted, top down, from the report's `cache_use`.
+//! Cache use on a terminal: places of wasted lines, top down, from the report's `cache_use`.
 //!
 //! No number is computed here except shares of the report's sums.
 

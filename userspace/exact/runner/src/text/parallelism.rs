@@ -100,7 +100,7 @@ impl Page {
     }
 }
 
-/// Shares of instructions that start with 1, 2 to 3, 4 to 15, 16 to 63 and more at once.
+/// Shares of instructions starting with 1, 2 to 3, 4 to 15, 16 to 63 and more at once.
 fn shares(window: &Window, instructions: u64) -> [f64; 5] {
     [(1, 2), (2, 4), (4, 16), (16, 64), (64, u64::MAX)].map(|(low, high)| {
         let bins = window.by_parallelism.iter().filter(|bin| (low..high).contains(&bin.low));
