@@ -170,7 +170,7 @@ fn all_of_the_namespace_is_traced_but_the_tool_and_its_ancestors() {
     assert_eq!(sampled(&profile), BTreeSet::from(["column_walk", "two_loops"]), "{report:#}");
     assert!(held(&profile) > 0, "{report:#}");
     let notices = report["notices"].to_string();
-    assert!(notices.contains("left out: ") && notices.contains("it started this tool"), "{notices}");
+    assert!(notices.contains("Left out: ") && notices.contains("that started it"), "{notices}");
     assert!(!profile.threads.iter().any(|thread| thread.name.contains("locality")), "{:?}", profile.threads);
 }
 

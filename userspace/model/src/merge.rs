@@ -152,8 +152,7 @@ impl Merger {
             self.into.notices.insert(
                 0,
                 format!(
-                    "{} profiles were merged, one after the other; a reuse across their borders is not \
-                     known.",
+                    "{} profiles were merged, one after the other; reuses from one to the next are unknown.",
                     self.parts
                 ),
             );

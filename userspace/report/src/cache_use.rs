@@ -62,14 +62,14 @@ impl Report<'_> {
             if lines.value < HARDLY * self.cache_use.touches {
                 text.push(Text::Sentence(format!(
                     "{} {}: hardly anything is loaded",
-                    level.name,
+                    name(&level.name),
                     bytes(level.bytes)
                 )));
                 continue;
             }
             text.push(Text::Sentence(format!(
                 "{} {}: {} [{}–{}] loaded in a second of CPU time, {} of it never used before it was evicted",
-                level.name,
+                name(&level.name),
                 bytes(level.bytes),
                 self.per_second(lines.value * LINE),
                 self.per_second(lines.low * LINE),
@@ -81,7 +81,7 @@ impl Report<'_> {
             if !functions.is_empty() {
                 text.push(Text::Row(format!(
                     "  {:>12}/s {:>11} {:>12}/s  function",
-                    "lost below", "of traffic", "by itself"
+                    "with callees", "of traffic", "itself"
                 )));
             }
             for function in functions {
@@ -132,9 +132,9 @@ impl Report<'_> {
             callers.take(CALLERS).map(|frame| self.function(Some(*frame))).collect();
         callers.extend(self.cut(context).map(|why| format!("… {UNKNOWN_CALLER}: {why}")));
         let below =
-            if callers.is_empty() { String::new() } else { format!(", below {}", callers.join(", ")) };
+            if callers.is_empty() { String::new() } else { format!(", called from {}", callers.join(", ")) };
         format!(
-            "{used:.digits$} of 64 bytes per line used{by} {}{}: {}/s lost, {} of all, each line accessed {:.1} times (harmonic mean){below}",
+            "{used:.digits$} of 64 bytes per line used{by} {}{}: {}/s lost, {} of all, each line accessed {:.1} times{below}",
             frame.map_or("at an unknown place".to_owned(), |frame| self.place(frame)),
             self.data(line),
             self.per_second(loaded.costs.lost.value),
@@ -148,8 +148,11 @@ impl Report<'_> {
         let mut names: Vec<String> = Vec::new();
         for (object, field, _) in line.objects.iter().filter(|(.., share)| *share >= SMALL).take(OBJECTS) {
             let Some(object) = self.object(*object) else { continue };
-            let name =
-                format!("{}{}", shorten(object, 32), field.and_then(|field| self.field(field)).unwrap_or(""));
+            let name = format!(
+                "`{}{}`",
+                shorten(object, 32),
+                field.and_then(|field| self.field(field)).unwrap_or("")
+            );
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -173,6 +176,11 @@ impl Report<'_> {
     fn per_second(&self, of: f64) -> String {
         bytes((of * 1e9 / (self.profile.run.cpu_ns as f64).max(1.0)) as u64)
     }
+}
+
+/// The name of a level in text: `LLC` for the last of several.
+fn name(level: &str) -> &str {
+    if level == "LL" { "LLC" } else { level }
 }
 
 /// Whether a row is shown: small ones only where rows were asked for.

@@ -21,8 +21,9 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
         lines.push("     cache             64-byte lines          8-byte words".to_owned());
         let sizes =
             rows.curve.iter().filter(|point| point.level.is_some() || FIXED_SIZES.contains(&point.bytes));
+        let last = rows.curve.iter().filter_map(|point| point.level).max();
         for point in sizes {
-            let level = point.level.map_or(String::new(), |level| format!(" (L{level})"));
+            let level = point.level.map_or(String::new(), |level| format!(" ({})", level_name(level, last)));
             let word = words.at(point.bytes).map_or(String::new(), |point| share(&point.ratio));
             let size = format!("{}{level}", bytes(point.bytes));
             lines.push(format!("     {size:<17} {:<22} {word}", share(&point.ratio)));
@@ -33,10 +34,11 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
             if value <= 0.0 {
                 return String::new();
             }
-            match low as u64 {
-                0 => format!("{} [at most {}]", bytes(value as u64), bytes(high as u64)),
-                low => format!("{} [{}–{}]", bytes(value as u64), bytes(low), bytes(high as u64)),
-            }
+            let low = match low as u64 {
+                0 => "0".to_owned(),
+                low => bytes(low),
+            };
+            format!("{} [{low}–{}]", bytes(value as u64), bytes(high as u64))
         };
         let footprints = [footprint(rows), footprint(words)];
         if footprints.iter().any(|footprint| !footprint.is_empty()) {
@@ -44,6 +46,11 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
         }
     }
     lines
+}
+
+/// "L2", or "LLC" for the last of several caches.
+fn level_name(level: u8, last: Option<u8>) -> String {
+    if level > 1 && Some(level) == last { "LLC".to_owned() } else { format!("L{level}") }
 }
 
 /// The time histogram at 8 bytes.
@@ -60,7 +67,7 @@ pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
     let blurred = words.blurred.iter().map(|(edge, near)| {
         let unit = if words.unit == Unit::Accesses { "" } else { " ns" };
         format!(
-            "     {} of all reuses lie so near to {}{unit} that either row may have them",
+            "     {} of reuses are so near {}{unit} that their row is uncertain",
             percent(*near),
             count(*edge)
         )
@@ -70,18 +77,22 @@ pub(super) fn histogram(windowed: &Windowed) -> Vec<String> {
 
 /// Windows and rates in a sentence each.
 pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static str, String)> {
-    let ends: Vec<String> = windowed.ends.iter().map(|(end, n)| format!("{end} {}", count(*n))).collect();
+    let ends = windowed.ends.iter().map(|(end, n)| match &**end {
+        "whole" => format!("complete {}", count(*n)),
+        end => format!("{end} {}", count(*n)),
+    });
+    let ends: Vec<String> = ends.collect();
     let confirmed = match windowed.confirmed.n {
         0 => String::new(),
         n => format!(
-            "; of {} then seen reused, {} began where their window had shown it, and the accesses of {} were counted",
-            counted(n, "watchpoint"),
+            "; of {}, {} trapped where predicted; the accesses of {} were counted",
+            counted(n, "reused watchpoint"),
             share(&windowed.confirmed),
             share(&windowed.counted)
         ),
     };
     let windows = format!(
-        "{} of {} in all ({}); {} drawn in them, {} still open at the end of their window{confirmed}",
+        "{} of {} in all ({}); {}, {} not reused within their window{confirmed}",
         counted(profile.windows.len() as u64, "window"),
         accesses(windowed.accesses as f64),
         ends.join(", "),
@@ -97,8 +108,8 @@ pub(super) fn sources(profile: &Profile, windowed: &Windowed) -> Vec<(&'static s
     };
     let rate = match (&windowed.mean_rate, windowed.doubt) {
         (Some(rate), Some(doubt)) => format!(
-            "about {} by a timing model: nothing showed the program's progress, so distances in \
-             accesses beyond what windows show, and miss ratios, may be wrong by a factor of {doubt:.1}",
+            "about {} by a timing model: nothing showed the program's progress, so long distances and miss \
+             ratios may be off by {doubt:.1} times",
             said(rate)
         ),
         (Some(rate), None) => format!("{}; from {}", said(rate), shares.join(", ")),
@@ -119,10 +130,9 @@ fn disagreement(reuse: &Reuse, check: &CrossCheck) -> Option<String> {
     let seen = reuse.time.iter().find(|bin| bin.low == low).map_or(Estimate::default(), |bin| bin.fraction);
     check.outside.then(|| {
         format!(
-            "; {} differs at {} bytes (S {:.2}): it puts {} of the reuses at {} to {}, not {}",
+            "; a cross-check ({}, {} bytes) has {} of reuses at {}–{}, not {}",
             check.estimator,
             reuse.bytes,
-            check.s,
             percent(seen.value + difference),
             count(low),
             count(high.saturating_sub(1)),

@@ -76,7 +76,7 @@ impl Text<'_> {
         let Some(index) = self.objects.ranked_by else { return "accesses".to_owned() };
         match self.objects.levels.get(index) {
             Some(level) if index + 1 < self.objects.levels.len() => format!("L{} misses", level.level),
-            _ => "last-level misses".to_owned(),
+            _ => "LLC misses".to_owned(),
         }
     }
 
@@ -84,9 +84,9 @@ impl Text<'_> {
     pub fn heading(&self) -> (&'static str, String) {
         let remark = match self.objects.ranked_by.and_then(|level| self.objects.levels.get(level)) {
             Some(level) => format!(
-                "(shares of predicted misses of {} (L{}), of accesses and of CPU time)",
+                "(shares of predicted misses of {} ({}), of accesses and of CPU time)",
                 bytes(level.bytes),
-                level.level
+                self.what().trim_end_matches(" misses")
             ),
             None if self.objects.levels.is_empty() => "(shares of accesses and of CPU time)".to_owned(),
             None => "(shares of accesses and of CPU time; hardly any access misses a cache)".to_owned(),
@@ -155,7 +155,7 @@ impl Text<'_> {
             let rest = rows.get(top..).unwrap_or_default();
             let weight: f64 = rest.iter().map(|row| self.weight(row).value).sum();
             let more = counted(rest.len() as u64, "more object");
-            lines.push(format!("     … {more} with {} together", percent(weight)));
+            lines.push(format!("     … {more}: {}", percent(weight)));
         }
         lines
     }
@@ -203,7 +203,7 @@ impl Text<'_> {
         let sweep = saved(split.sweep_lines);
         if !layout.cold.is_empty() && sweep >= WORTH {
             lines.push(format!(
-                "        without {} {} are left: a sweep fetches {} fewer lines",
+                "        without {}: {}, and a sweep fetches {} fewer lines",
                 members(&layout.cold),
                 bytes(split.bytes.1),
                 percent(sweep)
@@ -261,13 +261,13 @@ impl Text<'_> {
         }
     }
 
-    /// Displacements between objects.
+    /// Evictions between objects.
     pub fn conflicts(&self, top: usize) -> Vec<String> {
         let name = |id: ObjectId| self.object(id).map_or("unknown", |object| object.name.as_str());
         let pairs = self.objects.conflicts.iter().take(top).map(|pair| {
             let (victim, by) = (shorten(name(pair.victim), 36), shorten(name(pair.by), 36));
             let whom = if pair.victim == pair.by { "by itself".to_owned() } else { format!("by {by}") };
-            format!("     {:>7}  n {:<6} {victim} displaced {whom}", percent(pair.share), pair.n)
+            format!("     {:>7}  n {:<6} {victim} evicted {whom}", percent(pair.share), pair.n)
         });
         pairs.collect()
     }
@@ -288,7 +288,7 @@ impl Text<'_> {
         let mut reasons: Vec<_> = reasons.into_iter().filter(|(_, share)| *share >= NAMED_IN_PART).collect();
         reasons.sort_by(|a, b| b.1.total_cmp(&a.1));
         for (why, share) in reasons.into_iter().take(2) {
-            remarks.push(format!("{} of the accesses fall on objects known in part: {why}.", percent(share)));
+            remarks.push(format!("{} of the accesses: {why}.", percent(share)));
         }
         if let Some(heap) = &self.profile.heap
             && let Some(seen) = heap.share_seen()
@@ -318,12 +318,23 @@ impl Text<'_> {
         let mut words: Vec<String> = match (object.kind, size) {
             // The kernel makes one mapping of neighbours.
             (ObjectKind::Mapped, Some(size)) => vec![format!("in {size} of mapped memory")],
+            (kind, Some(size)) if self.has_several_blocks(object) => {
+                vec![kind_word(kind).to_owned(), format!("blocks ≤ {size}")]
+            }
             (kind, size) => [kind_word(kind).to_owned()].into_iter().chain(size).collect(),
         };
         words.extend(object.type_name.as_ref().map(|name| shorten(name, 32)));
         words.extend(self.origin(object));
         words.extend(inferred(object).map(str::to_owned));
         words.join(", ")
+    }
+
+    /// Whether several blocks of one allocating call path are the object, as far as recorded.
+    fn has_several_blocks(&self, object: &Object) -> bool {
+        let Some(context) = object.site.and_then(|site| self.contexts.of(site)) else { return false };
+        let sites = self.profile.heap.iter().flat_map(|heap| &heap.sites);
+        let of_object = sites.filter(|site| self.contexts.of(site.stack) == Some(context));
+        of_object.map(|site| site.allocations).sum::<u64>() > 1
     }
 
     /// Where an object comes from.
@@ -335,7 +346,8 @@ impl Text<'_> {
             let line = line.map_or(String::new(), |line| format!(":{line}"));
             return Some(format!("declared at {}{line}", base_name(file)));
         }
-        object.function.as_ref().map(|function| format!("in {}", shorten(function, 36)))
+        let function = object.function.as_ref().filter(|function| !matches!(function.as_str(), "" | "?"));
+        function.map(|function| format!("in {}", shorten(function, 36)))
     }
 
     /// "step.c:140"; the function where the line is not known.

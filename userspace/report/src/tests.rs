@@ -126,6 +126,6 @@ fn threads_left_out_and_uses_confirmed_are_counted() {
     assert_eq!(report["windows"]["reuses_counted"]["value"].as_f64(), Some(3.0 / 9.0));
     let text = super::text::print(&profile, &findings, Options::default());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("of 9 watchpoints then seen reused, 66.7 %"), "{text}");
-    assert!(words.contains("and the accesses of 33.3 %"), "{text}");
+    assert!(words.contains("of 9 reused watchpoints, 66.7 %"), "{text}");
+    assert!(words.contains("; the accesses of 33.3 %"), "{text}");
 }

@@ -24,9 +24,11 @@ use super::objects_text::Text;
 /// Share of the targets' CPU time up to which ours is printed as such.
 const MOST_PERCENT: f64 = 400.0;
 use super::{cache_use, json::verdict, misses, schema, tree};
+use wording::{clock, ended_by, reuses_within, worded};
 
 mod loops_text;
 pub mod screen;
+mod wording;
 
 /// Columns of the report.
 const WIDTH: usize = 100;
@@ -271,16 +273,15 @@ impl Page<'_> {
         }
         if let Some(words) = self.findings.windowed.as_ref().and_then(|windowed| windowed.whole.first()) {
             let never = match words.cold.high - words.cold.low {
-                ..WIDE => format!("{} of all uses are never followed by one", share(&words.cold)),
-                _ => "how many uses are never followed by one is not known".to_owned(),
+                ..WIDE => format!("{} of all uses are never reused", share(&words.cold)),
+                _ => "the share never reused is unknown".to_owned(),
             };
             let doubt = self.findings.windowed.as_ref().and_then(|windowed| windowed.doubt);
             self.paragraph(&format!(
-                "Half of all reuses come within {}, 90 % within {}; {never}.{}",
-                self.between(words.median.value),
-                self.between(words.p90.value),
+                "{}; {never}.{}",
+                reuses_within(" of words", &self.between(words.median.value), &self.between(words.p90.value)),
                 doubt.map_or(String::new(), |doubt| format!(
-                    " Far distances may be wrong by a factor of {doubt:.1} (Rate below)."
+                    " Far distances may be off by {doubt:.1} times (Rate below)."
                 )),
             ));
         } else {
@@ -322,9 +323,12 @@ impl Page<'_> {
             }
         };
         self.paragraph(&format!(
-            "Half of all reuses come within {} of CPU time, 90 % within {}; {} take {} or longer.",
-            within(histogram.median_ns.value),
-            within(histogram.p90_ns.value),
+            "{}; {} take {} or longer.",
+            reuses_within(
+                "",
+                &format!("{} of CPU time", within(histogram.median_ns.value)),
+                &format!("{} of CPU time", within(histogram.p90_ns.value)),
+            ),
             share(&histogram.far),
             duration(FAR_NS as f64),
         ));
@@ -383,7 +387,7 @@ impl Page<'_> {
             "" => String::new(),
             // "the command ended", "the last traced process ended".
             event if event.ends_with(" ended") => format!(" until {event}"),
-            cause => format!(", ended by {cause}"),
+            causes => format!(", ended {}", ended_by(causes)),
         };
         self.labelled(
             "Measured",
@@ -396,7 +400,7 @@ impl Page<'_> {
             None => duration(ns as f64),
         };
         let cost = format!(
-            "{:.2} % of the targets' CPU time (budget {:.2} %): stops {}, traps {}, BPF {}{}{}; our own CPU time {} beside it",
+            "{:.2} % of the program's CPU time (budget {:.2} %): stops {}, traps {}, BPF {}{}{}; the tool's own CPU time is {}",
             overhead.measured_percent,
             overhead.budget_percent,
             of_base(overhead.stop_ns),
@@ -413,7 +417,7 @@ impl Page<'_> {
         self.labelled("Cost", &cost);
         if overhead.stops > 0 {
             let stops = format!(
-                "longest of {}: {} (limit {})",
+                "longest of {}: {} (target {})",
                 counted(overhead.stops, "stop"),
                 duration(overhead.longest_stop_ns as f64),
                 duration(overhead.max_stop_ns as f64)
@@ -421,7 +425,7 @@ impl Page<'_> {
             self.labelled("", &stops);
         }
         self.ledger();
-        let source = [&run.sources.address, &run.sources.clock].map(String::as_str).join(", ");
+        let source = [run.sources.address.as_str(), &clock(&run.sources.clock)].join(", ");
         let policy = if run.policy.is_empty() { String::new() } else { format!(", policy {}", run.policy) };
         self.labelled("Source", &format!("{source}{policy}"));
         if let Some(windowed) = &self.findings.windowed {
@@ -446,7 +450,7 @@ impl Page<'_> {
             (|outcome| *outcome == Outcome::Replaced, "replaced by newer samples"),
             (|outcome| *outcome == Outcome::StillArmed, "still armed at the end"),
             (|outcome| *outcome == Outcome::Refused, "refused by the kernel"),
-            (|outcome| *outcome == Outcome::Gone, "of processes that ended"),
+            (|outcome| *outcome == Outcome::Gone, "open at process exit"),
         ];
         let counts =
             kinds.iter().map(|(is, what)| (watches.iter().filter(|watch| is(&watch.outcome)).count(), what));
@@ -482,11 +486,15 @@ impl Page<'_> {
         if lost > 0 {
             self.labelled("", &format!("lost: {}", causes(&ledger.lost)));
         }
-        let unreachable = causes(&ledger.unreachable);
+        let unreachable = causes(&worded(&ledger.unreachable));
         if !unreachable.is_empty() {
-            self.labelled("", &format!("samples without a known access: {unreachable}"));
+            self.labelled("", &format!("samples whose access is unknown: {unreachable}"));
         }
-        let stops = causes(&ledger.stops);
+        // The row of windows has the causes of their ends.
+        let has_windows_row = self.findings.windowed.is_some();
+        let mut stops = worded(&ledger.stops);
+        stops.retain(|(name, _)| !(has_windows_row && name.starts_with("window ended: ")));
+        let stops = causes(&stops);
         if !stops.is_empty() {
             self.labelled("", &format!("stops: {stops}"));
         }
@@ -545,7 +553,7 @@ impl Page<'_> {
             return;
         }
         let remark = format!(
-            "(median of {} or more between; numbers and call paths as above)",
+            "(median of {} or more between; same numbers as above)",
             self.between(self.findings.far_from)
         );
         self.heading("Far reuse pairs", &remark);
@@ -558,11 +566,7 @@ impl Page<'_> {
 
     fn rest(&mut self, n: usize, weight: f64) {
         if n > 0 {
-            self.line(&format!(
-                "     … {} with {} together",
-                counted(n as u64, "more pair"),
-                percent(weight)
-            ));
+            self.line(&format!("     … {}: {}", counted(n as u64, "more pair"), percent(weight)));
         }
     }
 
@@ -637,9 +641,9 @@ impl Page<'_> {
             );
             rows.iter().for_each(|line| self.line(line));
             self.paragraph(
-                "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. The \
-                 address of a chased access is what the same instruction loaded before, of an indexed one what \
-                 another load of the loop brought. New lines are lines of 64 bytes that a window shows for the first time.",
+                "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
+                 Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
+                 New lines are lines of 64 bytes that a window shows for the first time.",
             );
         }
     }
@@ -660,8 +664,7 @@ impl Page<'_> {
         self.heading(title, &remark);
         rows.iter().for_each(|line| self.line(line));
         if !conflicts.is_empty() {
-            let remark = "(share of misses; by what is fetched before the reuse)";
-            self.heading("Objects that displace each other", remark);
+            self.heading("Objects that evict each other", "(share of misses)");
             conflicts.iter().for_each(|line| self.line(line));
         }
         if !remarks.is_empty() {
@@ -678,7 +681,7 @@ impl Page<'_> {
             return;
         }
         let remark = format!("({} of all uses: dead data, or reused later)", share(&unseen.overall));
-        self.heading("Uses not touched again while watched", &remark);
+        self.heading("Uses without a reuse while watched", &remark);
         self.line("     of all uses      of this line's    n      use");
         for line in unseen.lines.iter().filter(|line| worth(line.weight.value)).take(self.options.rows(FEW)) {
             let row = format!(
@@ -706,9 +709,21 @@ impl Page<'_> {
                 .what
                 .module
                 .as_deref()
-                .map(|path| format!("[{}]", base_name(path).trim_matches(['[', ']'])));
+                .map(|path| base_name(path).trim_matches(['[', ']']))
+                .filter(|module| !row.what.name.starts_with(&format!("{module}+")))
+                .map(|module| format!("[{module}]"));
             let what = format!("{} {}", shorten(&row.what.name, 40), module.unwrap_or_default());
             self.line(&hot_row(&row.share, row.loads, row.stores, &what));
+        }
+        // Without lines the table would repeat the functions.
+        let has_line = |place: PlaceId| {
+            let frame = self.findings.contexts.place(place).frame;
+            frame
+                .and_then(|frame| self.profile.frames.get(frame.0 as usize))
+                .is_some_and(|frame| frame.line.is_some())
+        };
+        if !hot.lines.iter().take(top).any(|row| has_line(row.what)) {
+            return;
         }
         self.heading("Hot accesses by source line", "");
         self.line(&format!("{columns}  line"));
@@ -732,10 +747,10 @@ impl Page<'_> {
         };
         self.paragraph(&format!(
             "A use is a sampled memory access; its reuse is the next access to the same location (8 bytes or less), by any \
-             {by}. Shares are estimates with their 95 % interval in brackets; n is what was seen. Time between use and \
-             reuse is {unit}. Near pairs (under {near}) need no mending; far ones are where bringing use \
-             and reuse closer together (fusing loops, blocking, reordering) saves cache misses. CPU time is where the clock found \
-             the program: behind a slow access, not at it."
+             {by}. Shares are estimates with their 95 % interval in brackets, unless the interval rounds to the share; n is what was seen. Time between use and \
+             reuse is {unit}. Near pairs (under {near}) need no change; far ones are where bringing use \
+             and reuse closer together (fusing loops, blocking, reordering) saves cache misses. The clock finds a program after \
+             a slow access, not at it."
         ));
         if self.findings.reuse(64).is_some_and(|lines| !lines.curve.is_empty()) {
             self.paragraph(&verdict::rule());

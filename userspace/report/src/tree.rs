@@ -7,6 +7,8 @@ use locality_findings::pairs::ContextPair;
 use locality_model::{AccessKind, Frame, FrameId, Profile};
 use locality_units::print::{shorten, shorten_path};
 
+use super::text::screen::names::cut;
+
 /// Frames of the common part that are shown; outer ones are counted.
 const COMMON_SHOWN: usize = 4;
 /// Frames of a branch at its top and at its end.
@@ -117,21 +119,28 @@ impl Tree<'_> {
     }
 }
 
-/// "src/demo.c:31", else the module and the reason why there is no line.
+/// "src/demo.c:31", else the module, unless the function's name has it, and the reason why there is no line.
+/// Where there is no room the module stands alone.
 pub(crate) fn location(profile: &Profile, frame: &Frame, width: usize) -> String {
     if let Some(file) = &frame.file {
         let line = frame.line.map(|line| format!(":{line}")).unwrap_or_default();
         return format!("{}{line}", shorten_path(file, width.saturating_sub(line.len())));
     }
     let module = frame.module.and_then(|module| profile.modules.get(module.0 as usize));
-    let module = module.map(|module| format!("[{}]", base_name(&module.path).trim_matches(['[', ']'])));
+    let module = module.map(|module| base_name(&module.path).trim_matches(['[', ']']));
+    let function = function_name(profile, frame);
+    let is_in_name = |module: &&str| function.strip_prefix(module).is_some_and(|rest| rest.starts_with('+'));
+    let module = module.filter(|module| !is_in_name(module)).map(|module| format!("[{module}]"));
     // The JSON report and the profile have the whole reason; what mends it stands once in the text report.
     let reason = frame.unknown.as_deref().map(|reason| match reason.split([':', '(']).next() {
         Some(short) if !short.trim().is_empty() => format!("({})", short.trim()),
         _ => format!("({reason})"),
     });
-    let words: Vec<String> = module.into_iter().chain(reason).collect();
-    shorten(&words.join(" "), width)
+    let words: Vec<String> = module.iter().cloned().chain(reason).collect();
+    match (words.join(" "), module) {
+        (text, Some(module)) if text.chars().count() > width => cut(&module, width),
+        (text, _) => cut(&text, width),
+    }
 }
 
 fn verb(kind: AccessKind) -> &'static str {

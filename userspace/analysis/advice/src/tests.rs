@@ -243,6 +243,16 @@ fn pointers_are_followed_side_by_side_and_gathers_prefetched() {
     let shown = Shown { cycles: 500.0, trips: 10, by_access: vec![chase], ..Shown::default() };
     let advised_chase = advised(&profile(std::slice::from_ref(&shown)), &[]);
     assert_eq!(kinds(&advised_chase), [Kind::Batch]);
+    let title =
+        "Follow 8 pointer chains at a time in the loop at work.c:7 of work (inside the loop at work.c:7): ";
+    assert!(advised_chase.advice[0].title.starts_with(title), "{}", advised_chase.advice[0].title);
+    // Without debug information, loops stand at addresses.
+    let mut stripped = profile(std::slice::from_ref(&shown));
+    (stripped.frames[0].file, stripped.frames[0].line) = (None, None);
+    let title =
+        "Follow 8 pointer chains at a time in the loop at 0x1000 of work (inside the loop at 0x1000): ";
+    let of_stripped = advised(&stripped, &[]).advice;
+    assert!(of_stripped[0].title.starts_with(title), "{}", of_stripped[0].title);
     assert!(
         (7.0..12.0).contains(&advised_chase.advice[0].speedup.value),
         "{:?}",

@@ -6,14 +6,17 @@ use locality_model::{FrameId, Profile};
 
 use crate::{Access, KernelTime, Loop, View};
 
-/// `file:line`, or the function where no line is known.
+/// `file:line`, or the address in the file where no line is known, else the function.
 pub(crate) fn at(profile: &Profile, frame: Option<FrameId>, line: Option<u32>) -> String {
     let Some(frame) = frame.and_then(|id| profile.frames.get(id.0 as usize)) else {
         return "an unknown place".to_owned();
     };
     match (&frame.file, line) {
         (Some(file), Some(line)) => format!("{}:{line}", base_name(file)),
-        _ => locality_estimate::calling_context::function_name(profile, frame),
+        _ => match frame.address_in_file() {
+            Some(address) => format!("{address:#x}"),
+            None => locality_estimate::calling_context::function_name(profile, frame),
+        },
     }
 }
 
@@ -97,8 +100,7 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
     let in_kernel = kernel.filter(|kernel| kernel.share.low >= 0.1);
     if let Some(kernel) = in_kernel {
         return format!(
-            "No change to a loop would save 2 % of the time for certain; {} of the CPU time passes in the \
-             kernel.",
+            "No known change to a loop surely saves 2 % of the time; {} of the CPU time passes in the kernel.",
             percent(kernel.share.value)
         );
     }
@@ -111,10 +113,9 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
             percent((1.0 - waits.low).min(1.0))
         ),
         _ if known < 0.5 => format!(
-            "No change would save 2 % of the time for certain: loops with a known speed have {} of the \
-             CPU time.",
+            "No known change surely saves 2 % of the time: loops with a known speed have {} of the CPU time.",
             percent(known)
         ),
-        _ => "No change that this tool knows would save 2 % of the time for certain.".to_owned(),
+        _ => "No known change surely saves 2 % of the time.".to_owned(),
     }
 }

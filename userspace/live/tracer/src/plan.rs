@@ -104,7 +104,11 @@ impl Plan {
     /// What is traced, in words for the report.
     pub fn describe(&self) -> String {
         match &self.targets {
-            Targets::Processes(pids) => pids.first().map(|pid| proc::command_line(*pid)).unwrap_or_default(),
+            Targets::Processes(pids) => {
+                let mut commands: Vec<String> = pids.iter().map(|pid| proc::command_line(*pid)).collect();
+                commands.dedup();
+                commands.join(", ")
+            }
             Targets::Command(words) => {
                 words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
             }

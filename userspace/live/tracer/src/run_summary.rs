@@ -20,6 +20,7 @@ use super::{
     plan::{Following, Plan, Targets},
     recorder::RecorderStats,
 };
+use locality_capture::exclusions::ANCESTOR;
 use locality_capture::watchdog;
 use locality_capture::{
     self as capture,
@@ -449,8 +450,15 @@ fn not_traced(left_out: &BTreeMap<&str, u32>) -> String {
          the machine and threads of the kernel. -p PID traces one that started this tool, without stops."
         .to_owned();
     if !left_out.is_empty() {
-        let reasons: Vec<String> = left_out.iter().map(|(why, n)| format!("{n} ({why})")).collect();
-        notice = format!("{notice} At the start, processes were left out: {}.", reasons.join(", "));
+        let word = |why| match why {
+            "it is part of this tool" => "of this tool",
+            ANCESTOR => "that started it",
+            "it is process 1" => "of process 1",
+            "it is a thread of the kernel" => "of the kernel",
+            why => why,
+        };
+        let reasons: Vec<String> = left_out.iter().map(|(why, n)| format!("{n} {}", word(why))).collect();
+        notice = format!("Left out: {}. {notice}", reasons.join(", "));
     }
     notice
 }
@@ -583,8 +591,8 @@ mod tests {
     fn who_is_left_out_is_counted_by_reason() {
         let left_out = BTreeMap::from([("it is process 1", 1), ("it is part of this tool", 2)]);
         let notice = not_traced(&left_out);
-        assert!(notice.ends_with("left out: 2 (it is part of this tool), 1 (it is process 1)."), "{notice}");
-        assert!(!not_traced(&BTreeMap::new()).contains("At the start"));
+        assert!(notice.starts_with("Left out: 2 of this tool, 1 of process 1. Not traced: "), "{notice}");
+        assert!(!not_traced(&BTreeMap::new()).contains("Left out"));
     }
 
     #[test]

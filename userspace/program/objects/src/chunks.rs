@@ -77,8 +77,7 @@ impl Resolver {
         let Bounds { start, bytes, mapped } = self.bounds(address, memory, region)?;
         let objects = &mut self.objects;
         let named = |name: String| {
-            let unknown =
-                Some("no record and no pointer tells more than its size in the allocator's own list".into());
+            let unknown = Some("known by its size in the allocator's list only".into());
             Object { name: name.into(), bytes, inferred: true, unknown, ..blank(Kind::Heap) }
         };
         let object = if mapped {

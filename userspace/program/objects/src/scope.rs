@@ -150,7 +150,7 @@ impl Scope {
                                 the debug info does not place there"
                             .into()
                     }
-                    _ => context.undescribed("the frame's variables are not known"),
+                    _ => context.undescribed("stack variables unknown"),
                 });
                 let frame = context.add(object);
                 shared.frames.insert(key, Arc::clone(&frame));

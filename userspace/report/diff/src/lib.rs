@@ -338,7 +338,7 @@ fn notices(base: &Input, new: &Input) -> Vec<String> {
     let mut notices = Vec::new();
     if live(base) && live(new) && (base.reports.len() < 2 || new.reports.len() < 2) {
         notices.push(
-            "With one profile on a side, nothing is known of what differs from run to run: give several by --base and --new."
+            "With one profile on a side, variation from run to run is unknown: give several by --base and --new."
                 .to_owned(),
         );
     }
@@ -362,7 +362,7 @@ fn power(diff: &Diff) -> Option<String> {
     let (least, base) = (seen.least.real()?, row.base.real()?);
     let margin = diff.margin_percent.real()?;
     let mut sentence = format!(
-        "With these profiles, only changes of {} above {least:.1} {} ({:.0} %) would be seen in four of five cases",
+        "Detectable here (4 of 5 cases): changes of {} above {least:.1} {} ({:.0} %)",
         row.quantity,
         row.unit,
         least / base * 100.0
@@ -370,7 +370,7 @@ fn power(diff: &Diff) -> Option<String> {
     if let Some(seconds) = seen.seconds_for_margin.as_ref().and_then(|seconds| seconds.finite()) {
         let smaller = least > base * margin / 100.0;
         if smaller && seconds < 86_400.0 {
-            sentence += &format!("; to see {margin:.0} %, trace {} a side", duration(seconds));
+            sentence += &format!("; for {margin:.0} %, trace {} a side", duration(seconds));
         }
     }
     Some(sentence + ".")

@@ -119,7 +119,7 @@ fn circumstances_and_weak_evidence_are_said() {
     assert_eq!(what, ["processor", "length"]);
     let says = diff.notices.join(" ");
     assert!(says.contains("from run to run") && says.contains("misses:LLC above 103"), "{says}");
-    assert!(says.contains("to see 10 %, trace 54 min a side"), "{says}");
+    assert!(says.contains("for 10 %, trace 54 min a side"), "{says}");
 }
 
 #[test]

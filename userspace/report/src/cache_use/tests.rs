@@ -209,7 +209,7 @@ fn as_many_rows_as_asked_for() {
             };
             text.iter().filter(has).count()
         };
-        ["gather", "main", UNKNOWN_CALLER, " per line used", " old", UNKNOWN].map(count)
+        ["gather", "main", UNKNOWN_CALLER, " per line used", "old", UNKNOWN].map(count)
     };
     // Names stand in rows and in the sentences on lines of code; the second line's call path is an
     // unknown caller's.

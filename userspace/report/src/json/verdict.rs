@@ -37,8 +37,8 @@ pub fn rule() -> String {
         "Of 1,000 accesses, good locality has fewer than {GOOD_BELOW_LAST} that miss the last cache and fewer \
          than {GOOD_BELOW_FIRST} that miss the first one, and poor locality has more than {POOR_ABOVE_LAST} \
          that miss the last cache. A verdict says \"probably\" where the 95 % interval reaches beyond the grade, \
-         but four fifths of the draws lie within it and none of the interval lies in the opposite grade. Draws \
-         follow a normal distribution with the interval's ends."
+         but four fifths of the draws lie within it and none of the interval lies in the opposite grade. \
+         Draws: normal, with the interval's ends as 95 % limits."
     )
 }
 

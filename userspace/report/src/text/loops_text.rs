@@ -57,7 +57,7 @@ pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<S
     if let Some(rest) = shown.get(top.unwrap_or(LOOPS)..).filter(|rest| !rest.is_empty()) {
         let sum: f64 = rest.iter().filter_map(|one| one.share.value.finite()).sum();
         let noun = if rest.len() == 1 { "loop" } else { "loops" };
-        lines.push(format!("     … {} more {noun} with {} together", rest.len(), percent(sum)));
+        lines.push(format!("     … {} more {noun}: {}", rest.len(), percent(sum)));
     }
     lines
 }
@@ -82,26 +82,33 @@ fn about(one: &Loop) -> String {
     text
 }
 
-/// "needs 3 cycles at least: chain 3, width 1.2", "0.6 % of iterations mispredicted; 4 lines at a time"
+/// "at least 3 cycles: dependency chain 3, width 1.2", "0.01 mispredictions an iteration; 4 misses in flight"
 fn needs(one: &Loop) -> Vec<String> {
     /// Fewer mispredicted branches of an iteration are not said.
     const FEW: f64 = 0.005;
     let known = |of: &crate::schema::Estimate| of.value.finite();
     let Some(least) = one.cycles_at_least.as_ref().and_then(known) else { return Vec::new() };
-    let chain = one.chain.as_ref().and_then(|chain| Some(format!("chain {}", short(known(&chain.cycles)?))));
+    let chain = one
+        .chain
+        .as_ref()
+        .and_then(|chain| Some(format!("dependency chain {}", short(known(&chain.cycles)?))));
     let unit = one
         .throughput
         .as_ref()
-        .and_then(|of| Some(format!("{} {}", bound_by(&of.unit), short(known(&of.cycles)?))));
+        .and_then(|of| Some(format!("{} {}", unit_name(&of.unit), short(known(&of.cycles)?))));
     let parts: Vec<String> = chain.into_iter().chain(unit).collect();
     let colon = if parts.is_empty() { "" } else { ": " };
-    let first = format!("needs {} cycles at least{colon}{}", short(least), parts.join(", "));
+    let noun = if short(least) == "1" { "cycle" } else { "cycles" };
+    let first = format!("at least {} {noun}{colon}{}", short(least), parts.join(", "));
     let missed = one.mispredicted.as_ref().and_then(known).filter(|missed| *missed >= FEW);
     let missed = missed.map(|missed| match missed {
-        missed if missed >= 1.0 => format!("{} mispredicted branches", short(missed)),
-        missed => format!("{} of iterations mispredicted", percent(missed)),
+        missed if missed >= 0.995 => format!("{} mispredictions an iteration", short(missed)),
+        missed => format!("{missed:.2} mispredictions an iteration"),
     });
-    let lines = one.mlp.as_ref().and_then(known).map(|lines| format!("{} lines at a time", short(lines)));
+    let lines = one.mlp.as_ref().and_then(known).map(|lines| match short(lines).as_str() {
+        "1" => "1 miss in flight".to_owned(),
+        lines => format!("{lines} misses in flight"),
+    });
     let more: Vec<String> = missed.into_iter().chain(lines).collect();
     std::iter::once(first).chain((!more.is_empty()).then(|| more.join("; "))).collect()
 }
@@ -134,6 +141,11 @@ fn described(access: &LoopAccess, columns: usize) -> String {
     let field = access.field.as_deref().unwrap_or_default();
     let object = access.object.as_deref().map_or("not named".to_owned(), |object| format!("{object}{field}"));
     format!("{head}{}", name(&object, columns.saturating_sub(head.chars().count()).max(8)))
+}
+
+/// What limits the throughput, after the number of cycles.
+fn unit_name(unit: &str) -> &str {
+    if unit == "width" { unit } else { bound_by(unit) }
 }
 
 fn new_lines(n: f64) -> String {
@@ -230,6 +242,6 @@ mod tests {
         assert_eq!(table(&[], None, 100), Vec::<String>::new());
         let one = table(&[walk(), walk()], Some(1), 100);
         assert_eq!(one.len(), 8, "{one:#?}");
-        assert!(one[6].contains("2 more accesses") && one[7].contains("1 more loop with 31.0 %"), "{one:#?}");
+        assert!(one[6].contains("2 more accesses") && one[7].contains("1 more loop: 31.0 %"), "{one:#?}");
     }
 }

@@ -9,7 +9,7 @@ mod advice;
 mod ending;
 mod groups;
 mod lines;
-pub(in crate::text) mod names;
+pub(crate) mod names;
 pub(in crate::text) mod numbers;
 pub(in crate::text) mod tables;
 
@@ -28,7 +28,7 @@ use crate::schema::{
 };
 
 use lines::{Line, Paint};
-use numbers::{Between, large, percent, size};
+use numbers::{Between, SHARE, large, percent, size};
 
 /// Lines of a screen.
 pub const LINES: usize = 60;
@@ -39,6 +39,8 @@ const MOST_COLUMNS: usize = 160;
 /// Fewer columns leave no room for intervals, more leave room for types and objects.
 const INTERVALS_FROM: usize = 80;
 const TYPES_FROM: usize = 121;
+/// Less that a cache loads in a second of CPU time is not said.
+const LEAST_LOADED: f64 = 1e6;
 /// Column of the text after a label.
 const LABELLED: usize = 12;
 
@@ -212,7 +214,7 @@ impl Screen<'_> {
 
     /// Columns of a share.
     fn share_columns(&self) -> usize {
-        if self.is_narrow() { 10 } else { 14 }
+        if self.is_narrow() { 10 } else { SHARE }
     }
 
     fn heading(text: impl Into<String>) -> Line {
@@ -337,12 +339,10 @@ impl Screen<'_> {
 
     /// What the lowest cache with traffic loads.
     fn traffic(&self) -> Option<String> {
-        const LEAST: f64 = 1e6;
-        let cpu_s = self.report.run.cpu_s.finite().filter(|cpu_s| *cpu_s > 0.0)?;
         let levels = &self.report.cache_use.as_ref()?.levels;
-        let per_second = |level: &LevelUse| level.bytes_loaded.finite().map(|bytes| bytes / cpu_s);
-        let (index, level) =
-            levels.iter().enumerate().rfind(|(_, level)| per_second(level).is_some_and(|n| n >= LEAST))?;
+        let per_second = |level: &LevelUse| self.loaded_per_second(level);
+        let has_loads = |level: &LevelUse| per_second(level).is_some_and(|n| n >= LEAST_LOADED);
+        let (index, level) = levels.iter().enumerate().rfind(|(_, level)| has_loads(level))?;
         let bytes = locality_units::print::bytes(per_second(level)? as u64);
         let from = match index + 1 == levels.len() {
             true => "come from memory".to_owned(),
@@ -353,6 +353,12 @@ impl Screen<'_> {
             format!("; {} of these bytes are never used", lost.share(self.is_narrow()))
         });
         Some(format!("{bytes} per second of CPU time {from}{lost}."))
+    }
+
+    /// Bytes that a cache loads in a second of CPU time.
+    fn loaded_per_second(&self, level: &LevelUse) -> Option<f64> {
+        let cpu_s = self.report.run.cpu_s.finite().filter(|cpu_s| *cpu_s > 0.0)?;
+        level.bytes_loaded.finite().map(|bytes| bytes / cpu_s)
     }
 
     /// Why there is no verdict.
@@ -366,7 +372,7 @@ impl Screen<'_> {
         }
     }
 
-    /// "Half of all reuses come within 48 accesses, 90 % within 4.5 K."
+    /// "Half of all reuses of words come within 48 accesses, 90 % within 4.5 K accesses."
     fn distances(&self) -> Option<String> {
         let time = self.words()?.time.as_ref()?;
         let known = |of: &Option<Distance>| of.as_ref().and_then(|distance| distance.value.finite());
@@ -376,9 +382,10 @@ impl Screen<'_> {
                 format!("less than {} of CPU time", duration(time.resolution.unwrap_or_default() as f64))
             }
             "cpu_ns" => format!("{} of CPU time", duration(distance)),
+            "accesses" if large(distance) == "1" => "1 access".to_owned(),
             unit => format!("{} {unit}", large(distance)),
         };
-        Some(format!("Half of all reuses come within {}, 90 % within {}.", within(median), within(p90)))
+        Some(format!("{}.", super::wording::reuses_within(" of words", &within(median), &within(p90))))
     }
 
     /// Reuse of words.
@@ -427,9 +434,14 @@ impl Screen<'_> {
         let shown: Vec<_> = shown.collect();
         let ratio = |point: &Point| point.ratio.finite().unwrap_or(0.0);
         let most = shown.iter().map(|(_, point)| ratio(point)).fold(0.0, f64::max);
+        let last = shown.iter().filter_map(|(_, point)| point.level).max().filter(|last| *last > 1);
         let rows = shown.iter().map(|(bytes, point)| {
             let share = self.share(Between::of(point.ratio, point.ci95));
-            let level = point.level.map_or(String::new(), |level| format!("L{level}"));
+            let level = match point.level {
+                Some(level) if Some(level) == last => "LLC".to_owned(),
+                Some(level) => format!("L{level}"),
+                None => String::new(),
+            };
             let bar = bar(ratio(point), most, columns.saturating_sub(12 + self.share_columns()));
             format!(" {:>5} {level:<3} {bar} {share}", size(*bytes))
         });
@@ -476,6 +488,11 @@ impl Screen<'_> {
             true => "LL".to_owned(),
             false => level.to_owned(),
         }
+    }
+
+    /// Name of a cache for readers: `LLC` for the last one of several.
+    fn level_name<'a>(&self, level: &'a str) -> &'a str {
+        if level != "L1" && self.cache_name(level) == "LL" { "LLC" } else { level }
     }
 
     /// Bytes used of a line, by name of the object, at a level.

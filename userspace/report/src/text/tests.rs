@@ -85,8 +85,7 @@ fn tables_have_as_many_rows_as_asked_for() {
     let profile = make.balanced();
     let unseen = |top: Option<usize>| {
         let text = print(&profile, &Findings::of(&profile), Options { top, ..Options::default() });
-        let table =
-            text.split("Uses not touched again").nth(1).unwrap().split("Hot accesses").next().unwrap();
+        let table = text.split("Uses without a reuse").nth(1).unwrap().split("Hot accesses").next().unwrap();
         table.matches("log.c:").count()
     };
     assert_eq!([None, Some(2), Some(6), Some(50)].map(unseen), [5, 2, 6, 7]);
@@ -143,4 +142,35 @@ fn lines_fit_and_colour_adds_nothing_but_escapes() {
         painted = painted.replace(code, "");
     }
     assert_eq!(painted, plain);
+}
+
+#[test]
+fn keys_of_the_profile_have_words_for_readers() {
+    assert_eq!(ended_by("the asked duration"), "after -d");
+    assert_eq!(ended_by("the asked duration; SIGTERM"), "after -d, by SIGTERM");
+    assert_eq!(
+        ended_by("the asked duration, before the asked precision"),
+        "after -d, before the asked precision"
+    );
+    assert_eq!(clock("cpu-clock, 15 Hz at the end"), "cpu-clock, 15 Hz at the end");
+    let merged = "cpu-clock, 48 Hz at the end; cpu-clock, 41 Hz at the end; cpu-clock, 58 Hz at the end";
+    assert_eq!(clock(merged), "cpu-clock, 41–58 Hz at the ends");
+    assert_eq!(clock("AMD IBS; cpu-clock, 4 Hz at the end"), "AMD IBS; cpu-clock, 4 Hz at the end");
+    let stops = [("asked for".to_owned(), 238), ("told what a trap costs".to_owned(), 3)];
+    assert_eq!(causes(&worded(&stops)), "requested 238, trap cost measured 3");
+    assert_eq!(
+        reuses_within("", "1.00 M accesses", "1.00 M accesses"),
+        "90 % of all reuses come within 1.00 M accesses"
+    );
+}
+
+/// Without lines of source, the table of lines would repeat the functions.
+#[test]
+fn code_without_lines_has_one_table() {
+    let tables = |stack: &str| {
+        let mut make = Maker::new();
+        make.reuse(stack, stack, 30 * MS);
+        printed(&make.balanced()).matches("Hot accesses by").count()
+    };
+    assert_eq!([tables("?@/opt/stripped.so"), tables("fill a.c:3")], [1, 2]);
 }

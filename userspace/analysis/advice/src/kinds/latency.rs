@@ -125,9 +125,11 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
         kind: Kind::Batch,
         fixes: vec![Fix::only(number, changes, 0.0)],
         title: format!(
-            "Follow {CHAINS} chains at a time at {} in {}: each pointer of {} waits for the one before",
-            view.at(around),
+            "Follow {CHAINS} pointer chains at a time in the loop at {} of {} (inside the loop at {}): each \
+             pointer of {} waits for the one before",
+            view.at(number),
             view.function(of),
+            view.at(around),
             view.name(access)
         ),
         of: number,

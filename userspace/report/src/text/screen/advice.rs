@@ -2,7 +2,7 @@
 
 use locality_units::wrap::wrap;
 
-use super::{Line, Paint, Screen, names, numbers::Between};
+use super::{LEAST_LOADED, Line, Paint, Screen, names, numbers::Between};
 use crate::schema::advice::Advice;
 
 /// Advice on the screen.
@@ -64,7 +64,7 @@ impl Screen<'_> {
         let mut saved = advice.gain.misses.iter().flatten().filter_map(|(cache, share)| {
             Some((cache, Between::estimate(share).filter(|share| share.value >= FEW_MISSES)?))
         });
-        let saved = saved.next_back().map(|(cache, share)| {
+        let saved = saved.rfind(|(cache, _)| self.has_loads(cache)).map(|(cache, share)| {
             // Some gains are calculated without an interval.
             let interval = share.interval.filter(|(low, high)| low < high);
             let share = Between { interval, ..share };
@@ -73,6 +73,15 @@ impl Screen<'_> {
         let evidence: Vec<String> = advice.evidence.iter().cloned().chain(saved).collect();
         self.sentences("", &evidence, self.rows.evidence, lines);
         self.sentences("In the way: ", &advice.in_the_way, self.rows.in_the_way, lines);
+    }
+
+    /// Whether a cache loads lines, as far as known: a share of next to nothing is no gain.
+    fn has_loads(&self, cache: &str) -> bool {
+        let levels = self.report.cache_use.iter().flat_map(|cache_use| &cache_use.levels);
+        let name = if cache == "LLC" { "LL" } else { cache };
+        let known =
+            levels.filter(|level| level.level == name).find_map(|level| self.loaded_per_second(level));
+        known.is_none_or(|bytes| bytes >= LEAST_LOADED)
     }
 
     /// As many whole sentences as fit in so many lines; the first one at least in part.

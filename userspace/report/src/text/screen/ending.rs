@@ -4,7 +4,7 @@ use locality_units::print::{count, counted, duration};
 use locality_units::wrap::wrap;
 
 use super::{LABELLED, Line, Paint, Screen, names, numbers::Between, numbers::percent};
-use crate::schema::{loops::KernelEntry, number::Number, threads::Threads};
+use crate::schema::{loops::KernelEntry, number::Number, overhead::Overhead, threads::Threads};
 
 /// Half of the widest interval of a miss ratio, up to which it is well known, and known.
 const GOOD: f64 = 0.05;
@@ -71,7 +71,7 @@ impl Screen<'_> {
         if let Some(wall) = wall.filter(|_| grade != "GOOD") {
             text.push_str(&format!(
                 " Four times as long halves the intervals (-d {:.0}",
-                (wall * 4.0).ceil()
+                rounded(wall * 4.0)
             ));
             let budget = self.report.overhead.as_ref().and_then(|cost| cost.budget_percent.finite());
             text.push_str(&match budget.filter(|budget| *budget <= 2.5) {
@@ -82,8 +82,7 @@ impl Screen<'_> {
         let doubt = self.report.windows.as_ref().and_then(|windows| windows.accesses_per_ns_factor_of_doubt);
         if let Some(doubt) = doubt.and_then(Number::finite) {
             text.push_str(&format!(
-                " Distances beyond a window and miss ratios may be wrong by a factor of {doubt:.1}: a timing model \
-                 converted them."
+                " Long distances and miss ratios may be off by {doubt:.1} times: the speed is modelled."
             ));
         }
         Some(text)
@@ -126,9 +125,8 @@ impl Screen<'_> {
             let sum = |of: &std::collections::BTreeMap<String, u64>| {
                 of.values().fold(0, |sum: u64, n| sum.saturating_add(*n))
             };
-            let causes = [(sum(&ledger.unreachable), "without a known access")];
-            let causes = causes.into_iter().filter(|(n, _)| *n > 0);
-            parts.extend(causes.map(|(n, what)| format!("{} {what}", counted(n, "sample"))));
+            let unknown = Some(sum(&ledger.unreachable)).filter(|n| *n > 0);
+            parts.extend(unknown.map(|n| format!("{} whose access is unknown", counted(n, "sample"))));
             let refused = ledger.watch.refused.filter(|n| *n > 0);
             parts.extend(refused.map(|n| format!("{} refused by the kernel", counted(n, "watchpoint"))));
         }
@@ -173,12 +171,15 @@ impl Screen<'_> {
             |of: Number| of.finite().map_or("unknown".to_owned(), |percent| format!("{percent:.2} %"));
         let budget =
             overhead.budget_percent.finite().map_or("none".to_owned(), |budget| format!("{budget} %"));
-        let mut text =
-            format!("{} of the program's CPU time (budget {budget})", percent(overhead.measured_percent));
+        let mut text = format!(
+            "{} of the program's CPU time (budget {budget}{})",
+            percent(overhead.measured_percent),
+            over_budget(overhead).unwrap_or_default()
+        );
         if overhead.stops > 0 {
             text.push_str(&format!(
                 ", longest of {} {}",
-                counted(overhead.stops, "pause"),
+                counted(overhead.stops, "stop"),
                 duration(overhead.longest_stop_ns as f64)
             ));
         }
@@ -200,7 +201,9 @@ impl Screen<'_> {
         text.push('.');
         // Relative to programs that hardly ran, a share of their time carries no information.
         if let Some(own) = overhead.by_cause.controller.finite().filter(|own| (0.1..=100.0).contains(own)) {
-            text.push_str(&format!(" The tool's own CPU time is {own:.1} % of the program's (--own)."));
+            text.push_str(&format!(
+                " The tool's own CPU time is {own:.1} % of the program's; --own limits it."
+            ));
         }
         (Some(text), paint)
     }
@@ -223,6 +226,36 @@ impl Screen<'_> {
     }
 }
 
+/// "; stops cost 1.70 %": the largest cost, if all together exceed the budget by a tenth.
+fn over_budget(overhead: &Overhead) -> Option<String> {
+    const OVER: f64 = 1.1;
+    let (measured, budget) = (overhead.measured_percent.finite()?, overhead.budget_percent.finite()?);
+    if measured <= OVER * budget {
+        return None;
+    }
+    let causes = &overhead.by_cause;
+    let parts = [
+        ("stops", Some(causes.stop)),
+        ("traps", Some(causes.trap)),
+        ("BPF programs", Some(causes.bpf)),
+        ("probes of allocations", causes.heap),
+        ("slower copies", causes.strings),
+    ];
+    let known = parts.into_iter().filter_map(|(name, percent)| Some((name, percent?.finite()?)));
+    let (name, most) = known.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(format!("; {name} cost {most:.2} %"))
+}
+
+/// Seconds for a command line: whole ones, and round ones where there are many.
+fn rounded(seconds: f64) -> f64 {
+    let step = match seconds {
+        _ if seconds < 20.0 => 1.0,
+        _ if seconds < 100.0 => 5.0,
+        _ => 10.0,
+    };
+    (seconds / step).round() * step
+}
+
 /// "page faults at lulesh.cc:1026 in CalcHourglassControlForElems (9 %)"; `None` with few samples.
 fn kernel_entry(entry: &KernelEntry) -> Option<String> {
     let share = Between::estimate(&entry.share).filter(|share| share.value >= LITTLE)?;
@@ -233,4 +266,14 @@ fn kernel_entry(entry: &KernelEntry) -> Option<String> {
         if entry.call == "page fault" { "page faults".to_owned() } else { format!("`{}`", entry.call) };
     let place = names::place(&entry.place, ENTRY_NAME);
     Some(format!("{what} at {place} ({})", percent(share.value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn seconds_of_a_hint_are_round() {
+        assert_eq!([12.08, 40.3, 60.6, 144.8].map(rounded), [12.0, 40.0, 60.0, 140.0]);
+    }
 }

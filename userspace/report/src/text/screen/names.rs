@@ -21,6 +21,10 @@ pub fn name(full: &str, room: usize) -> String {
     if fits(full) {
         return full.to_owned();
     }
+    if let Some((module, address)) = of_address(full) {
+        let left = room.saturating_sub(address.chars().count());
+        return if left >= 2 { format!("{}{address}", cut(module, left)) } else { cut(full, room) };
+    }
     let mut short = without_groups(&without_groups(full, '<', '>'), '(', ')');
     while !fits(&short) {
         match short.trim_start_matches("…::").split_once("::") {
@@ -32,6 +36,17 @@ pub fn name(full: &str, room: usize) -> String {
         }
     }
     cut(&short, room)
+}
+
+/// Module and address of a function without a name: "libz.so.1" and "+0x1f3a0", or " at 0x55fc2c1c8378".
+fn of_address(name: &str) -> Option<(&str, &str)> {
+    let at = name.rfind("0x")?;
+    let digits = name.get(at + 2..)?;
+    if digits.is_empty() || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let gap = ["+", " at "].into_iter().find(|gap| name.get(..at).is_some_and(|head| head.ends_with(gap)))?;
+    name.split_at_checked(at - gap.len())
 }
 
 /// Replaces what stands in brackets by an ellipsis, but not the brackets of operators, and not of a name
@@ -142,6 +157,10 @@ mod tests {
         let closure = "hashbrown::raw::RawTable<(u64, Order)>::reserve_rehash::{{closure}}";
         assert_eq!(name(closure, 44), "…::RawTable<…>::reserve_rehash::{{closure}}");
         assert_eq!(name("a_function_without_any_namespace", 12), "a_function_…");
+        // Without a symbol, the address is the name.
+        assert_eq!(name("liblzma.so.5.4.1+0x15ae0", 20), "liblzma.so.…+0x15ae0");
+        assert_eq!(name("stripped at 0x55fc2c1c8378", 22), "str… at 0x55fc2c1c8378");
+        assert_eq!(name("liblzma.so.5.4.1+0x15ae0", 9), "liblzma.…");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 
 use crate::schema::{Estimate, Interval, number::Number};
 
+/// Columns of a share with its interval.
+pub const SHARE: usize = "1.4 % [0.4–2.2]".len() - "–".len() + 1;
+
 /// A value with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Between {
@@ -26,11 +29,16 @@ impl Between {
         Self::of(of.value, Some(of.ci95))
     }
 
-    /// "82 % [63–99]", or "82 % ±18".
+    /// "82 % [63–99]", or "82 % ±18", in [`SHARE`] columns or fewer; without an interval that rounds to the
+    /// value.
     pub fn share(self, narrow: bool) -> String {
         let percents = self.interval.map(|(low, high)| (low * 100.0, high * 100.0));
-        let digits = percents.map_or(0, |(low, high)| usize::from(high - low < 2.0 && high > 0.05));
-        format!("{}{}", percent(self.value), brackets(percents, digits, narrow))
+        let digits =
+            percents.map_or(0, |(low, high)| usize::from(high - low < 2.0 && high > 0.05 && high < 9.95));
+        let rounded = |percent: f64| format!("{:.digits$}", percent + 0.0);
+        let middle = rounded(self.value * 100.0);
+        let differs = percents.filter(|(low, high)| rounded(*low) != middle || rounded(*high) != middle);
+        format!("{}{}", percent(self.value), brackets(differs, digits, narrow))
     }
 
     /// "127 [2–265]" or "127 ±132" of a thousand.
@@ -109,7 +117,11 @@ mod tests {
         let of = |value: f64, low: f64, high: f64| Between { value, interval: Some((low, high)) };
         assert_eq!(of(0.82, 0.63, 0.99).share(false), "82 % [63–99]");
         assert_eq!(of(0.82, 0.63, 0.99).share(true), "82 % ±18");
-        assert_eq!(of(0.0, 0.0, 0.0).share(false), "0 % [0–0]");
+        assert_eq!(of(0.0, 0.0, 0.0).share(false), "0 %");
+        assert_eq!(of(1.0, 0.9999, 1.0).share(false), "100 %");
+        assert_eq!(of(1.0, 0.992, 1.0).share(false), "100 % [99–100]");
+        assert_eq!(of(0.94, 0.937, 0.942).share(false), "94 %");
+        assert_eq!(of(0.014, 0.004, 0.0222).share(false).chars().count(), SHARE);
         assert_eq!(of(0.004, 0.001, 0.012).share(false), "0.4 % [0.1–1.2]");
         assert_eq!(of(127.0, 2.0, 265.0).per_mille(false), "127 [2–265]");
         assert_eq!(of(0.4, 0.0, 1.1).per_mille(false), "0.4 [0.0–1.1]");

@@ -18,6 +18,8 @@ use crate::schema::{
 const SMALL: f64 = 0.005;
 /// Pairs seen this often or less are marked.
 const WEAK: u64 = 3;
+/// A smaller weight of a pair is printed as such.
+const LEAST_WEIGHT: f64 = 0.0005;
 
 impl Screen<'_> {
     pub(super) fn objects(&self) -> Vec<Line> {
@@ -34,8 +36,9 @@ impl Screen<'_> {
         let shares = if ranked_by.is_some() { 2 } else { 1 };
         let right = shares * (share_columns + 2) + 6 + used_columns + type_columns;
         let room = self.columns.saturating_sub(3 + right);
-        let misses = ranked_by
-            .map_or(String::new(), |level| format!("  {:<share_columns$}", format!("{level} misses")));
+        let misses = ranked_by.map_or(String::new(), |level| {
+            format!("  {:<share_columns$}", format!("{} misses", self.level_name(level)))
+        });
         let title = if ranked_by.is_some() { "Where the misses are" } else { "Where the accesses are" };
         let type_heading = if self.is_wide() { format!("{:<type_columns$}", "type") } else { String::new() };
         let used_heading = if with_used { " used/line" } else { "" };
@@ -118,7 +121,10 @@ impl Screen<'_> {
 
     /// "w.particles  heap, 55 MiB"
     fn object_name(&self, object: &Object, room: usize) -> String {
-        let size = object.bytes.filter(|size| *size > 0).map(bytes);
+        let size = object.bytes.filter(|size| *size > 0).map(|size| match self.has_several_blocks(object) {
+            true => format!("blocks ≤ {}", bytes(size)),
+            false => bytes(size),
+        });
         let about: Vec<String> = [Some(object.kind.clone()), size].into_iter().flatten().collect();
         let about = about.join(", ");
         let left = room.saturating_sub(about.chars().count() + 2);
@@ -127,6 +133,14 @@ impl Screen<'_> {
             true => format!("{}  {about}", names::name(&object.name, left)),
             false => names::name(&object.name, room),
         }
+    }
+
+    /// Whether several blocks of one allocating call path are the object, as far as recorded.
+    fn has_several_blocks(&self, object: &Object) -> bool {
+        let Some(stack) = object.site.as_ref().and_then(|site| site.stack) else { return false };
+        let heap = self.report.objects_summary.as_ref().and_then(|summary| summary.heap.as_ref());
+        let of_site = heap.iter().flat_map(|heap| &heap.sites).filter(|site| site.stack == Some(stack));
+        of_site.map(|site| site.allocations).sum::<u64>() > 1
     }
 
     /// Lines of code that access an object, the most misses first.
@@ -170,6 +184,9 @@ impl Screen<'_> {
         let mut lines = vec![Self::heading(head.trim_end())];
         let is_shown = |one: &&Loop| one.share.value.finite().is_some_and(|share| share >= SMALL);
         let shown: Vec<&Loop> = loops.iter().filter(is_shown).collect();
+        if shown.is_empty() {
+            return self.hot_lines();
+        }
         for (index, one) in shown.iter().take(self.rows.loops).enumerate() {
             let cycles = |of: &Option<crate::schema::Estimate>| {
                 of.as_ref().and_then(|cycles| cycles.value.finite()).map(short)
@@ -254,7 +271,7 @@ impl Screen<'_> {
         if far.is_empty() {
             return self.labelled(
                 "Far reuses",
-                "No pair of places is far apart in the median; --pairs lists all of them.",
+                "No pair has a far median; --pairs lists all pairs.",
                 Paint::Bold,
             );
         }
@@ -284,7 +301,7 @@ impl Screen<'_> {
             width = room + 3
         );
         let mut lines = vec![Self::heading(head.trim_end())];
-        for (index, pair) in far.iter().take(self.rows.pairs) {
+        for (index, (_, pair)) in far.iter().take(self.rows.pairs).enumerate() {
             let distance = pair.time_median.as_ref().and_then(|time| time.value.finite());
             let distance = match (distance, is_time) {
                 (Some(ns), true) => locality_units::print::duration(ns),
@@ -298,7 +315,10 @@ impl Screen<'_> {
                 "{:>2} {:<room$}  {:<share_columns$}  {distance:>BETWEEN$}  {:>SEEN$}{:gap$}{object}",
                 index + 1,
                 ends(pair, room),
-                self.share(Between::of(pair.weight, pair.weight_ci95)),
+                match pair.weight.finite() {
+                    Some(weight) if weight > 0.0 && weight < LEAST_WEIGHT => "< 0.1 %".to_owned(),
+                    _ => self.share(Between::of(pair.weight, pair.weight_ci95)),
+                },
                 format!("{weak}{}", count(pair.n)),
                 "",
             )));
@@ -383,11 +403,12 @@ fn halves(room: usize, first: &str, second: &str) -> (usize, usize) {
     }
 }
 
-/// "4,096", or "512+" where no run was seen whole.
+/// "4,096", or "512+" where no run was seen whole; "1.2 M" where there is no room for all digits.
 pub(in crate::text) fn trips(of: &Trips) -> String {
+    let number = |n: u64| if n < 1_000_000 { count(n) } else { large(n as f64) };
     match (of.median, of.at_least) {
-        (Some(median), _) => count(median),
-        (None, Some(least)) => format!("{}+", count(least)),
+        (Some(median), _) => number(median),
+        (None, Some(least)) => format!("{}+", number(least)),
         (None, None) => String::new(),
     }
 }

@@ -257,11 +257,11 @@ fn trouble_is_said_in_a_line_each() {
     check(&report);
     let page = words(&print(&report, &at(100)));
     for said in [
-        "The profile is not complete; 1 of 2 threads measured without stops; 40 samples without a known access; touches by the kernel",
+        "The profile is not complete; 1 of 2 threads measured without stops; 40 samples whose access is unknown; touches by the kernel",
         "12 samples lost",
         "Note The profile was recovered; at most its last second is missing.",
         "copy a.c:1 → itself",
-        "Half of all reuses come within",
+        "Half of all reuses of words come within",
     ] {
         assert!(page.contains(said), "no `{said}` in {page}");
     }
@@ -341,5 +341,72 @@ fn numbers_that_are_none_are_left_out() {
             let page = print(&report, &at(columns));
             assert!(!page.contains("NaN") && !page.contains("inf"), "{bad}: {page}");
         }
+    }
+}
+
+#[test]
+fn a_share_saved_is_of_a_cache_that_loads_lines() {
+    let mut report = full();
+    let levels = |last: f64| {
+        let level = |name: &str, bytes: f64| LevelUse {
+            level: name.to_owned(),
+            bytes_loaded: bytes.into(),
+            ..LevelUse::default()
+        };
+        vec![level("L1", 1e11), level("LL", last)]
+    };
+    let mut saved = |last: f64| {
+        report.cache_use =
+            Some(crate::schema::cache_use::CacheUse { levels: levels(last), ..Default::default() });
+        let advice = report.advice.as_mut().unwrap();
+        advice.truncate(1);
+        advice[0].evidence.clear();
+        advice[0].gain.misses = Some(
+            [("L1", 0.61), ("LLC", 0.75)].map(|(name, of)| (name.to_owned(), estimate(of, of, of))).into(),
+        );
+        words(&print(&report, &at(100)))
+    };
+    assert!(saved(1e10).contains("Saves 75 % of the lines loaded into LLC."));
+    assert!(saved(0.0).contains("Saves 61 % of the lines loaded into L1."));
+}
+
+#[test]
+fn costs_beyond_the_budget_name_the_largest() {
+    let mut report = full();
+    let overhead = report.overhead.as_mut().unwrap();
+    (overhead.measured_percent, overhead.budget_percent) = (2.18.into(), 1.0.into());
+    (overhead.by_cause.stop, overhead.by_cause.trap) = (0.6.into(), 1.5.into());
+    let page = words(&print(&report, &at(100)));
+    assert!(page.contains("Cost 2.18 % of the program's CPU time (budget 1 %; traps cost 1.50 %)"), "{page}");
+}
+
+/// Few samples: loops of no time are no rows, and the lines of code stand there.
+#[test]
+fn a_table_without_rows_has_no_heading() {
+    let mut report = full();
+    for one in report.loops.as_mut().unwrap() {
+        one.share = estimate(0.0, 0.0, 0.9);
+    }
+    let page = print(&report, &at(100));
+    assert!(
+        !page.contains("Where the time is: loops") && page.contains("Where the time is: lines"),
+        "{page}"
+    );
+}
+
+#[test]
+fn rows_of_whole_shares_fit() {
+    let mut report = full();
+    let whole = estimate(1.0, 0.9999, 1.0);
+    for one in report.loops.as_mut().unwrap() {
+        one.share = whole.clone();
+        one.bound_by = Some("deeper_misses".to_owned());
+        one.trips = Trips { at_least: Some(12_345_678), median: None, n: 3 };
+    }
+    for columns in WIDTHS {
+        let page = print(&report, &at(columns));
+        let row = page.lines().find(|line| line.contains("misses beyond L2")).unwrap();
+        assert!(!row.ends_with('…') && row.contains("100 %"), "{row}");
+        assert!(columns < 88 || row.contains("12 M+"), "{row}");
     }
 }
