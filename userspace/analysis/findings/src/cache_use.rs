@@ -90,7 +90,7 @@ pub struct LevelUse {
     pub by_function: Vec<FunctionLoss>,
     /// By data object, the most bytes lost first; empty if objects were not looked for.
     pub by_object: Vec<ObjectLoss>,
-    /// By call path, loads and stores apart; paths without a load of a line are left out.
+    /// By call path and data object, loads and stores apart; paths without a load of a line are left out.
     pub by_path: Vec<PathLoss>,
     /// By address of the instruction, and whether a store: lines loaded,
     /// first touches of lines, and the number of first touches seen.
@@ -162,11 +162,13 @@ pub struct FunctionLoss {
     pub of_traffic: Estimate,
 }
 
-/// Lines loaded by a call path.
+/// Lines loaded of a data object by a call path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PathLoss {
     /// The call path; `None` if the profile lacks the path.
     pub context: Option<ContextId>,
+    /// The object that represents its row; `None` for an unknown object.
+    pub object: Option<ObjectId>,
     /// Lines loaded.
     pub lines: f64,
     /// Bytes unused until eviction.
@@ -342,10 +344,7 @@ impl Study<'_> {
                     loaded: spread.loaded(&|sums| sums.objects[*row]),
                 })
                 .collect(),
-            by_path: (self.paths.iter().zip(&sums.paths))
-                .filter(|(_, cost)| cost.lines > 0.0)
-                .map(|(path, cost)| PathLoss { context: path.context, lines: cost.lines, lost: cost.lost })
-                .collect(),
+            by_path: self.by_path(&costs),
             by_instruction: self.by_instruction(&costs),
             rows_left_out: lines.left_out + functions.left_out + objects.left_out,
             unknown_caller: spread
@@ -353,6 +352,22 @@ impl Study<'_> {
             balanced: self.balances(&costs, &sums),
             ..level
         }
+    }
+
+    /// See [`LevelUse::by_path`].
+    fn by_path(&self, costs: &[Cost]) -> Vec<PathLoss> {
+        let mut sums: BTreeMap<(usize, usize), (f64, f64)> = BTreeMap::new();
+        for (first, cost) in self.firsts.iter().zip(costs).filter(|(_, cost)| cost.lines > 0.0) {
+            let (lines, lost) = sums.entry((first.path, first.object)).or_default();
+            (*lines, *lost) = (*lines + cost.lines, *lost + cost.lost);
+        }
+        let row = |((path, object), (lines, lost)): ((usize, usize), (f64, f64))| PathLoss {
+            context: self.paths.get(path).and_then(|path| path.context),
+            object: self.objects.get(object).copied().flatten(),
+            lines,
+            lost,
+        };
+        sums.into_iter().map(row).collect()
     }
 
     /// See [`LevelUse::by_instruction`].

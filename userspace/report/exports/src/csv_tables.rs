@@ -1,7 +1,7 @@
 //! Tables of a report as comma-separated files (RFC 4180) with a line of names: all rows, without call paths.
 //!
 //! Values are as in the report's JSON, unrounded; an unknown value
-//! is empty. `_low` and `_high` are the ends of a 95 % interval.
+//! is empty. `_low` and `_high` are the ends of a 95 % interval. The last level is `LLC` in each table.
 
 use locality_report::schema::{
     Interval, Number, Report,
@@ -48,7 +48,8 @@ fn names(of: &str) -> Vec<String> {
 fn number(of: Number) -> String {
     match of {
         Number::Whole(n) => n.to_string(),
-        Number::Real(n) if n.is_finite() => n.to_string(),
+        // A sum with 0 has no sign at 0.
+        Number::Real(n) if n.is_finite() => (n + 0.0).to_string(),
         Number::Real(_) => String::new(),
     }
 }
@@ -226,7 +227,7 @@ fn loading_lines(report: &Report) -> Vec<Vec<String>> {
     )];
     for line in report.cache_use.iter().flat_map(|cache_use| &cache_use.by_loading_line) {
         let mut row = vec![
-            line.level.clone(),
+            if line.level == "LL" { "LLC".to_owned() } else { line.level.clone() },
             known(line.function.as_ref()),
             known(line.file.as_ref()),
             known(line.line),

@@ -108,8 +108,10 @@ impl Paths<'_> {
             let wasted = self.builder.column(Metric::Wasted(name.to_owned()), "bytes", None);
             for loaded in &level.by_path {
                 let path = self.path(loaded.context);
-                self.builder.add(misses, path.clone(), Vec::new(), loaded.lines);
-                self.builder.add(wasted, path, Vec::new(), loaded.lost);
+                let object = object_name(self.profile, loaded.object);
+                let labels: Labels = object.map(|name| ("object", name.to_owned())).into_iter().collect();
+                self.builder.add(misses, path.clone(), labels.clone(), loaded.lines);
+                self.builder.add(wasted, path, labels, loaded.lost);
             }
         }
     }

@@ -1,10 +1,12 @@
 //! Exports of profiles in memory: totals are those of the report, and every row's path is whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 
 use locality_model::testing::{demo, loops};
+use locality_model::{Accessed, LoadId, Located, Object, ObjectId, ObjectKind};
 use locality_report::json;
+use locality_report::schema::Number;
 use serde_json::{Value, json};
 
 use super::*;
@@ -87,6 +89,48 @@ fn totals_are_those_of_the_report_in_every_format() {
         }
         assert!(seen >= 2, "{totals:?}");
     }
+}
+
+/// Each second load is of one data object, the others of no known one.
+fn with_objects() -> Profile {
+    let mut profile = windowed();
+    let object = Object { name: "table".to_owned(), kind: ObjectKind::Static, ..Object::default() };
+    profile.objects = vec![object];
+    profile.located = (0..profile.loads.len() as u32)
+        .step_by(2)
+        .map(|id| Located { of: Accessed::Load(LoadId(id)), object: ObjectId(0), offset: None, field: None })
+        .collect();
+    profile
+}
+
+#[test]
+fn misses_and_wasted_bytes_have_the_data_object_as_label() {
+    let profile = with_objects();
+    let table = live::table(&profile, &Findings::of(&profile), End::default());
+    for metric in ["misses:L1", "wasted:L1"] {
+        let column = table.choose(Some(&metric.parse().unwrap()), "").unwrap();
+        let sum = |labels: &[(&'static str, String)]| -> u64 {
+            table.rows.iter().filter(|row| row.labels == labels).map(|row| row.values[column]).sum()
+        };
+        let (of_table, unknown) = (sum(&[("object", "table".to_owned())]), sum(&[]));
+        assert!(of_table > 0 && unknown > 0, "{metric}: {of_table} and {unknown}");
+        assert_eq!(of_table + unknown, table.columns[column].total, "{metric}");
+    }
+}
+
+#[test]
+fn tables_name_the_last_level_as_metrics_do_and_have_no_negative_zero() {
+    let profile = windowed();
+    let mut report = json::report(&profile, &Findings::of(&profile));
+    for line in &mut report.cache_use.as_mut().unwrap().by_loading_line {
+        line.share = Number::Real(-0.0);
+    }
+    let files: BTreeMap<String, Vec<u8>> = csv_tables::of(&report).unwrap().into_iter().collect();
+    let mut reader = csv::Reader::from_reader(files["loading_lines.csv"].as_slice());
+    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
+    let levels: BTreeSet<&str> = rows.iter().map(|row| row["level"].as_str()).collect();
+    assert_eq!(levels.into_iter().collect::<Vec<_>>(), ["L1", "LLC"]);
+    assert!(rows.iter().all(|row| row["share"] == "0"), "{rows:?}");
 }
 
 #[test]
