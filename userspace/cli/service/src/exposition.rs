@@ -62,8 +62,12 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
         ("locality_miss_ratio_high", "Upper end of the 95 % interval of locality_miss_ratio"),
     ]
     .map(|(name, help)| numbers(registry, name, help));
-    let footprint =
-        numbers(registry, "locality_footprint_bytes", "Distinct bytes touched, in the last segment");
+    let footprints = [
+        ("locality_footprint_bytes", "Distinct bytes touched, in the last segment"),
+        ("locality_footprint_bytes_low", "Lower end of the 95 % interval of locality_footprint_bytes"),
+        ("locality_footprint_bytes_high", "Upper end of the 95 % interval of locality_footprint_bytes"),
+    ]
+    .map(|(name, help)| numbers(registry, name, help));
     let samples = numbers(
         registry,
         "locality_samples",
@@ -71,8 +75,10 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
     );
     for row in &exposed.rows {
         samples.get_or_create(&vec![group(&row.group)]).set(row.windows as f64);
-        if let Some((value, _, _)) = row.footprint_bytes.filter(|_| !row.curve.is_empty()) {
-            footprint.get_or_create(&vec![group(&row.group)]).set(value);
+        if let Some((value, low, high)) = row.footprint_bytes.filter(|_| !row.curve.is_empty()) {
+            for (family, value) in footprints.iter().zip([value, low, high]) {
+                family.get_or_create(&vec![group(&row.group)]).set(value);
+            }
         }
         for point in row.curve.iter().filter(|point| exposed.sizes.contains(&point.bytes)) {
             let labels = vec![group(&row.group), ("cache_bytes", point.bytes.to_string())];
@@ -172,6 +178,9 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
         .get_or_create(&Vec::new())
         .inc_by(totals.untraced_ns as f64 / 1e9);
     let lost = counters(registry, "locality_lost_records", "Records that were lost, by cause");
+    for cause in LOSSES {
+        let _ = lost.get_or_create(&vec![("cause", cause.to_owned())]);
+    }
     for (cause, n) in &totals.lost {
         lost.get_or_create(&vec![("cause", tame(cause))]).inc_by(*n as f64);
     }
@@ -182,6 +191,8 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
     }
 }
 
+/// Causes of lost records, exposed from the first segment: a rate needs a 0 before the first loss.
+const LOSSES: [&str; 2] = ["no scratch buffer", "ring full"];
 /// Longest value of a label.
 const LONGEST: usize = 100;
 
@@ -236,7 +247,11 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("locality_miss_ratio_high{group=\"many\",cache_bytes=\"1048576\"} 0.5\n"));
-        assert!(text.contains("locality_footprint_bytes{group=\"many\"} 4096.0\n"), "{text}");
+        for (end, value) in [("", "4096.0"), ("_low", "1.0"), ("_high", "9000.0")] {
+            let line = format!("locality_footprint_bytes{end}{{group=\"many\"}} {value}\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert!(text.contains("locality_lost_records_total{cause=\"ring full\"} 0.0\n"), "{text}");
         for absent in ["miss_ratio{group=\"few\"", "footprint_bytes{group=\"few\"", "secret"] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }

@@ -15,6 +15,8 @@ use crate::rollups::Rollups;
 const SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
 /// Width of a group's name.
 const NAME: usize = 32;
+/// Width of a footprint with its interval.
+const FOOTPRINT: usize = 31;
 
 /// Sums of each group, or of one group with places, over the time `since`.
 ///
@@ -51,7 +53,7 @@ fn text(sums: &[Row], with_places: bool) -> String {
     for size in SIZES {
         let _ = write!(page, " {:>17}", format!("misses {}", print::bytes(size)));
     }
-    let _ = writeln!(page, " {:>12}", "footprint");
+    let _ = writeln!(page, " {:>FOOTPRINT$}", "footprint");
     for row in sums {
         let seconds = row.cpu_ns.sum() / 1e9;
         let _ = write!(page, "{:<NAME$} {:>7.1} s {:>7}", shorten(&row.group, NAME), seconds, row.windows);
@@ -59,12 +61,11 @@ fn text(sums: &[Row], with_places: bool) -> String {
             let point = row.curve.iter().find(|point| point.bytes == size);
             let _ = write!(page, " {:>17}", point.map_or_else(|| "n/a".to_owned(), ratio));
         }
-        let footprint = row.footprint_bytes.map_or_else(|| "n/a".to_owned(), |b| print::bytes(b.0 as u64));
-        let _ = writeln!(page, " {footprint:>12}");
+        let _ = writeln!(page, " {:>FOOTPRINT$}", row.footprint_bytes.map_or_else(|| "n/a".to_owned(), size));
     }
     let _ = writeln!(
         page,
-        "\nMisses are shares of touches of cache lines, with 95 % intervals; n/a: fewer than {FEWEST} \
+        "\nMisses are shares of touches of cache lines; 95 % intervals in brackets; n/a: fewer than {FEWEST} \
          windows."
     );
     if with_places {
@@ -79,6 +80,11 @@ fn text(sums: &[Row], with_places: bool) -> String {
 fn ratio(point: &Point) -> String {
     let percent = |share: f64| share * 100.0;
     format!("{:.1} ({:.1}-{:.1}) %", percent(point.ratio), percent(point.low), percent(point.high))
+}
+
+fn size((value, low, high): (f64, f64, f64)) -> String {
+    let [value, low, high] = [value, low, high].map(|bytes| print::bytes(bytes as u64));
+    format!("{value} ({low}-{high})")
 }
 
 fn list(page: &mut String, what: &str, rows: &[(String, f64)]) {
@@ -113,6 +119,7 @@ mod tests {
                 curve_windows: 20,
                 touches: Some(1e6),
                 curve: vec![Point { bytes: 1 << 20, ratio: 0.25, low: 0.2, high: 0.3, ..Point::default() }],
+                footprint_bytes: Some((3e6, 2e6, 5e9)),
                 places: vec![("walk a.c:3".to_owned(), 1e6)],
                 ..Row::default()
             };
@@ -122,6 +129,7 @@ mod tests {
         let all = page(folder.path(), None, hour, false).unwrap();
         assert!(all.contains("web") && all.contains("3.0 s") && all.contains("40"), "{all}");
         assert!(all.contains("25.0 (") && !all.contains("walk"), "{all}");
+        assert!(all.contains(" 2.86 MiB (1.91 MiB-4.66 GiB)\n"), "{all}");
         let one = page(folder.path(), Some("web"), hour, false).unwrap();
         assert!(one.contains("walk a.c:3"), "{one}");
         let json: serde_json::Value =
