@@ -17,8 +17,8 @@ use locality_tracer::{plan::Plan, session};
 use locality_units::parse::WrongUse;
 
 use crate::cli::{
-    Cli, Format,
-    agent_args::{AgentArgs, MergeArgs, QueryArgs, ReleaseArgs},
+    Cli,
+    agent_args::{AgentArgs, MergeArgs, QueryArgs, QueryFormat, ReleaseArgs},
 };
 use crate::plan::{self, places};
 
@@ -95,11 +95,7 @@ pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
 /// # Errors
 /// The store is missing or empty.
 pub fn query(args: &QueryArgs) -> Result<ExitCode> {
-    let is_json = match args.format {
-        Format::Text => false,
-        Format::Json => true,
-        _ => bail!(WrongUse("a query is printed as text or json".to_owned())),
-    };
+    let is_json = args.format == QueryFormat::Json;
     let page = asking::page(&args.store, args.group.as_deref(), args.since, is_json)?;
     to_stream(std::io::stdout(), page.as_bytes())?;
     Ok(ExitCode::SUCCESS)

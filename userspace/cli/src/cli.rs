@@ -155,7 +155,7 @@ pub enum Other {
         override_usage = "locality-bpf agent [OPTIONS] --all | --cgroup PATH | --namespace | -p PID[,PID…]"
     )]
     Agent(agent_args::AgentArgs),
-    /// What an agent's rollups say of each group since a while.
+    /// What an agent found in each group, by default in the last hour.
     ///
     /// Example: sudo locality-bpf query --since 1h
     Query(agent_args::QueryArgs),

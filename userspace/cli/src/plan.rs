@@ -95,7 +95,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
     let is_named = matches!(targets, Targets::Processes(_));
     if (args.no_stop || (targets == Targets::All && !is_segment)) && !watch_unheld {
         bail!(
-            "in a virtual machine a watchpoint can end a thread that is not held (about one trap in \
+            "in a virtual machine a watchpoint can end a thread that is not paused (about one trap in \
              36,000, on hosts before Linux 6.14): trace processes with -p or a cgroup, without --no-stop, \
              or add --watch-unheld to take that risk"
         );

@@ -7,16 +7,14 @@ use locality_rollup::By;
 use locality_service::listen::Listen;
 use locality_units::parse as units;
 
-use super::Format;
-
-/// Where an agent keeps what it found.
+/// The folder of an agent's segments and rollups.
 const STORE: &str = "/var/lib/locality-bpf";
 
 /// Options of an agent.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// Trace everything that runs. Threads are stopped, but for those of servers that sessions and containers
-    /// depend on; debuggers cannot attach to a program while it is traced.
+    /// depend on; debuggers cannot attach to a traced program.
     #[arg(short, long, group = "whom", required = true)]
     pub all: bool,
     /// Trace the processes of a cgroup (v2); may be given several times. Each is a group of its own.
@@ -116,8 +114,17 @@ pub struct QueryArgs {
     )]
     pub since: Duration,
     /// text for people, json for programs.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = QueryFormat::Text)]
+    pub format: QueryFormat,
+}
+
+/// Forms of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum QueryFormat {
+    /// A table.
+    Text,
+    /// After the schema "locality-query/1".
+    Json,
 }
 
 /// Options of a release.

@@ -7,7 +7,7 @@ use locality_units::parse::WrongUse;
 
 use super::{Format, OutputArgs};
 
-/// Where the HTML report goes and what it holds.
+/// Destination and content of the HTML report.
 #[derive(Debug, Clone, Default, Args)]
 pub struct HtmlArgs {
     /// Write the report to a file, as --report does [default of html on a terminal and with --open: the

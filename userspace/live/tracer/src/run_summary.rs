@@ -320,7 +320,7 @@ impl RunSummary<'_> {
                 ),
                 false => format!(
                     "{threads} sampled without stops and not watched ({reason}): in a virtual machine a \
-                     watchpoint can end a thread that is not held; --watch-unheld takes that risk."
+                     watchpoint can end a thread that is not paused; --watch-unheld takes that risk."
                 ),
             });
         }
