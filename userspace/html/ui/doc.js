@@ -210,6 +210,9 @@ export class Doc {
   }
 }
 
+/** The last level has one name on all pages. */
+export const cacheName = (level) => (level === 'LL' ? 'LLC' : level);
+
 export const base = (path) => (path ? path.slice(path.lastIndexOf('/') + 1) || path : null);
 
 /** Frames that a reader does not look for: start-up code and run-time libraries. */

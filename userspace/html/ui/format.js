@@ -42,7 +42,8 @@ export const plain = (x) => {
   const size = Math.abs(x);
   return size >= 1000 ? approx(x) : size >= 1e-9 && size < 0.001 ? `<${NBSP}0.001` : digits(x);
 };
-export const times = (x) => (known(x) ? `×${NBSP}${x >= 10 ? digits(x) : x.toFixed(2)}` : NONE);
+/** A factor of speed. */
+export const times = (x) => (known(x) ? (x >= 10 ? digits(x) : x.toFixed(2)) : NONE);
 export const nanoseconds = (x) => {
   if (!known(x)) return NONE;
   if (Math.abs(x) < 1e-9) return '0';
@@ -65,7 +66,7 @@ export function interval(ends, format = share) {
   const cut = low.lastIndexOf(NBSP);
   const unit = cut >= 0 ? low.slice(cut) : '';
   const short = unit && high.endsWith(unit) && !low.startsWith('<') ? low.slice(0, cut) : low;
-  return `${short}–${high.replace(/^×\u00a0/, '')}`;
+  return `${short}–${high}`;
 }
 
 /** A distance in its own unit; granules become bytes. */

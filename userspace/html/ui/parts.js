@@ -136,6 +136,24 @@ export function snippet(doc, file, line, around = 4) {
   );
 }
 
+/** What limits a loop, in the words of the text report. */
+const LIMITS = {
+  integer_chain: 'chain of integers',
+  fp_add_chain: 'chain of additions',
+  fp_multiply_chain: 'chain of products',
+  divide_chain: 'chain of divisions',
+  load_chain: 'chain of loads',
+  l1_misses: 'L1 misses',
+  deeper_misses: 'misses beyond L2',
+  width: 'instruction width',
+  loads: 'load units',
+  stores: 'store units',
+  int_units: 'integer units',
+  fp_units: 'floating point',
+  window: 'reorder window',
+};
+export const boundBy = (limit) => LIMITS[limit] ?? limit.replaceAll('_', ' ');
+
 /** Five steps of one hue; each has a text colour of its own. */
 export const heat = (value) =>
   known(value) && value > 0 ? Math.min(5, Math.max(1, Math.ceil(value * 5))) : 0;

@@ -1,6 +1,6 @@
 // Source files with their numbers beside each line: CPU time, misses, bytes loaded and never used, pairs.
 
-import { base } from '../doc.js';
+import { base, cacheName } from '../doc.js';
 import { clean, h, link, muted, name, replace } from '../dom.js';
 import { count, known, plain, share } from '../format.js';
 import { card, empty, hash, heat, select } from '../parts.js';
@@ -133,7 +133,7 @@ function lines(doc, file, of, level, chosen) {
           hasCpu ? th('CPU') : null,
           hasMisses ? th(`${doc.ranked ?? doc.levels[0] ?? ''} misses`) : null,
           hasUse
-            ? th(`unused, ${level}`, 'share of the bytes that are loaded into this cache and never used')
+            ? th(`unused, ${cacheName(level)}`, 'share of the bytes that are loaded into this cache and never used')
             : null,
           hasUse ? th('B/line', 'bytes used of a line of 64') : null,
           th('pairs'),
@@ -226,7 +226,7 @@ export const code = {
               levels.length > 1
                 ? select(
                     'cache',
-                    levels.map((of) => [of, `unused bytes of ${of}`]),
+                    levels.map((of) => [of, `unused bytes of ${cacheName(of)}`]),
                     level,
                     (to) => go('code', { f: file, l: from.get('l'), level: to }),
                   )

@@ -1,10 +1,10 @@
-// Data objects: shares, how structures lie in cache lines, fields, code, allocation, who displaces whom.
+// Data objects: shares, how structures lie in cache lines, fields, code, allocation, what evicts what.
 
 import { h, link, muted, name, replace } from '../dom.js';
 import { approx, bytes, count, known, plain, share } from '../format.js';
 import { Grid } from '../grid.js';
 import { bar, card, choice, facts, hash, heat, place, table, withInterval } from '../parts.js';
-import { isStartUp } from '../doc.js';
+import { cacheName, isStartUp } from '../doc.js';
 
 const LINE = 64;
 
@@ -210,12 +210,12 @@ function detail(doc, at) {
       : null,
     conflicts.length
       ? [
-          h('h3', null, 'Displaced by'),
+          h('h3', null, 'Evicted by'),
           table(
             conflicts,
             [
               { head: 'of all misses', number: true, cell: (of) => [share(of.share), bar(of.share)] },
-              { head: 'cache', cell: (of) => of.level },
+              { head: 'cache', cell: (of) => cacheName(of.level) },
               {
                 head: 'object',
                 cell: (of) => {
@@ -226,7 +226,7 @@ function detail(doc, at) {
                 },
               },
             ],
-            'who displaces it',
+            'what evicts it',
           ),
         ]
       : null,
@@ -257,7 +257,7 @@ function exactObjects(doc, root, level) {
       'Data objects by the lines loaded of them',
       choice(
         'cache',
-        levels.map((of) => [of, of]),
+        levels.map((of) => [of, cacheName(of)]),
         chosen,
         (of) => exactObjects(doc, root, of),
       ),
@@ -355,7 +355,7 @@ export const data = {
           h(
             'p',
             { class: 'muted' },
-            `${count(rows.length)} objects; ${share(summary?.unknown_share)} of the accesses lie in none that is known.`,
+            `${count(rows.length)} ${rows.length === 1 ? 'object' : 'objects'}; ${share(summary?.unknown_share)} of the accesses have no known object.`,
             heap
               ? ` ${count(heap.allocations_seen)} of ${count(heap.allocations_made)} allocations were recorded.`
               : '',

@@ -36,7 +36,7 @@ const WORDS = [
   ],
   [
     '95 %',
-    'The true value lies in the interval in 95 of 100 traces. "Seen" is how many events a number rests on. Numbers that say "counted" are exact.',
+    'About 95 of 100 such intervals contain the true value. "Seen" is how many events a number rests on. Numbers that say "counted" are exact.',
   ],
   ['weak', 'Seen at most three times: look for more evidence, or trace for longer.'],
   [
@@ -87,13 +87,13 @@ export const help = {
               null,
               'Where: data objects have the misses, loops have the time, and far pairs have both ends of a reuse.',
             ),
-            h('li', null, 'The curve tells what a larger cache, or a smaller working set, would change.'),
+            h('li', null, 'The curve shows what a larger cache, or a smaller working set, would change.'),
             h('li', null, 'Cost & trust says how sure all of that is.'),
           ),
           h(
             'p',
             null,
-            'This file needs no network and sends nothing: its policy forbids any request. It holds names and, unless it was made with --no-source, source lines of the program. Every view has an address of its own after the #, to be handed on with the file.',
+            'This file needs no network and sends nothing: its policy forbids any request. It has names and, unless it was made with --no-source, source lines of the program. Each view has an address after the #, to pass on with the file.',
           ),
         ),
         card(

@@ -3,7 +3,7 @@
 import { h, muted, name, replace } from '../dom.js';
 import { approx, count, known, NONE, plain, share } from '../format.js';
 import { Grid } from '../grid.js';
-import { address, bar, card, facts, place, snippet, table, withInterval } from '../parts.js';
+import { address, bar, boundBy, card, facts, place, snippet, table, withInterval } from '../parts.js';
 import { base } from '../doc.js';
 
 /** What limits a loop, for readers. */
@@ -56,7 +56,7 @@ function detail(doc, row) {
           ? h(
               'span',
               null,
-              h('strong', null, name(row.bound_by.replaceAll('_', ' '), 60)),
+              h('strong', null, name(boundBy(row.bound_by), 60)),
               BOUNDS[row.bound_by] ? `: ${BOUNDS[row.bound_by]}` : '',
             )
           : null,
@@ -74,14 +74,15 @@ function detail(doc, row) {
       ],
       [
         'iterations',
-        [
-          known(row.iterations?.value) ? `${approx(row.iterations.value)} a second of CPU time; ` : '',
-          known(row.trips.median)
-            ? `${count(row.trips.median)} from entry to exit (median of ${count(row.trips.n)})`
-            : known(row.trips.at_least)
-              ? `at least ${count(row.trips.at_least)} from entry to exit`
-              : '',
-        ],
+        known(row.iterations?.value) ? `${approx(row.iterations.value)} a second of CPU time` : null,
+      ],
+      [
+        'trips',
+        known(row.trips.median)
+          ? `${count(row.trips.median)} (median of ${count(row.trips.n)} ${row.trips.n === 1 ? 'run' : 'runs'})`
+          : known(row.trips.at_least)
+            ? `at least ${count(row.trips.at_least)}`
+            : null,
       ],
       [
         'time in the kernel',
@@ -203,7 +204,7 @@ export const loops = {
               ),
               h('br'),
               muted(
-                rows[at].bound_by ? ['bound by ', name(rows[at].bound_by.replaceAll('_', ' '), 40)] : '',
+                rows[at].bound_by ? ['bound by ', name(boundBy(rows[at].bound_by), 40)] : '',
               ),
             ),
         },
@@ -221,7 +222,7 @@ export const loops = {
           h(
             'p',
             { class: 'muted' },
-            `${count(rows.length)} loops; cycles of an iteration, in brackets those with all data in the first cache`,
+            `${count(rows.length)} ${rows.length === 1 ? 'loop' : 'loops'}; cycles of an iteration, in brackets those with all data in the first cache`,
           ),
           h('div', { class: 'list' }, grid.element),
         ),

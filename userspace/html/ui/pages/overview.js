@@ -2,7 +2,7 @@
 // of it names the value of the JSON report that it shows (`data-json`); a test compares them.
 
 import { curve, bars } from '../charts.js';
-import { base, FAR } from '../doc.js';
+import { base, cacheName, FAR } from '../doc.js';
 import { clean, h, link, name, muted } from '../dom.js';
 import {
   approx,
@@ -18,7 +18,7 @@ import {
   share,
   times,
 } from '../format.js';
-import { badge, bar, card, choice, details, empty, hash, place, table } from '../parts.js';
+import { badge, bar, boundBy, card, choice, details, empty, hash, place, table } from '../parts.js';
 
 /** The value at a pointer into the report, as a number that names it. */
 function shown(doc, pointer, format, value) {
@@ -152,7 +152,7 @@ function tiles(doc) {
     const row = r.cache_use.levels[lost];
     list.push(
       tile(
-        `of the bytes loaded into ${row.level === 'LL' ? 'LLC' : row.level} are never used`,
+        `of the bytes loaded into ${cacheName(row.level)} are never used`,
         shown(doc, `/cache_use/levels/${lost}/lost_share`, share),
         row.lost_share_ci95
           ? ['95 %: ', ends(doc, `/cache_use/levels/${lost}/lost_share_ci95`, share)]
@@ -213,7 +213,7 @@ export function notices(doc) {
     h(
       'summary',
       null,
-      `${list.length === 1 ? 'One remark' : `${list.length} remarks`} on what this report leaves out`,
+      list.length === 1 ? 'One remark' : `${list.length} remarks`,
     ),
     h('ul', null, list),
   );
@@ -227,7 +227,7 @@ function advice(doc) {
     if (doc.isExact) return null;
     return card(
       'What to do',
-      empty('This profile holds no loops, so nothing can be advised: trace the program again.'),
+      empty('This profile has no loops, so nothing can be advised: trace the program again.'),
     );
   }
   return card(
@@ -255,8 +255,9 @@ function advice(doc) {
             h(
               'div',
               { class: 'tile-under' },
+              '[',
               ends(doc, `${pointer}/gain/speedup/ci95`, times),
-              ' the speed of the whole program',
+              '] times as fast, for the whole program',
             ),
           ),
           h(
@@ -301,6 +302,7 @@ function advice(doc) {
 
 const key64 = (doc) => (doc.report.reuse['64'] ? '64' : Object.keys(doc.report.reuse)[0]);
 const at64 = (doc) => doc.report.reuse[key64(doc)];
+const granulesName = (size) => (size === '64' ? 'lines' : size === '8' ? 'words' : 'granules');
 const sizes = (doc) => Object.keys(doc.report.reuse).sort((a, b) => Number(b) - Number(a));
 const granuleName = (size) =>
   size === '64' ? 'lines of 64 bytes' : size === '8' ? 'words of 8 bytes' : `granules of ${size} bytes`;
@@ -331,8 +333,8 @@ function missRatios(doc, state, redraw) {
       shown(doc, `${pointer(i)}/bytes`, bytes),
       ' would miss ',
       h('strong', null, shown(doc, `${pointer(i)}/ratio`, share)),
-      ' of the touches ',
-      point.ci95 ? ends(doc, `${pointer(i)}/ci95`, share) : '',
+      ...(point.ci95 ? [' [', ends(doc, `${pointer(i)}/ci95`, share), ']'] : []),
+      ' of the touches',
     );
   };
   const last = doc.caches[doc.caches.length - 1]?.bytes ?? points[points.length - 1].bytes;
@@ -482,7 +484,7 @@ function distances(doc, state, redraw) {
       ? h(
           'p',
           null,
-          'Half of all reuses come within ',
+          `Half of all reuses of ${granulesName(granule)} come within `,
           shown(doc, `/reuse/${granule}/${kind}/median/value`, lowText),
           histogram.unit === 'accesses' ? (histogram.median.value === 1 ? ' access' : ' accesses') : '',
           histogram.p90
@@ -633,7 +635,7 @@ function loops(doc) {
           cell: (row, i) => (row.cycles ? shown(doc, `/loops/${i}/cycles/value`, plain) : NONE),
         },
         {
-          head: 'of them to compute',
+          head: '(core)',
           number: true,
           cell: (row, i) => (row.core_cycles ? shown(doc, `/loops/${i}/core_cycles/value`, plain) : NONE),
         },
@@ -643,7 +645,7 @@ function loops(doc) {
             link(hash('loops', { id: i }), null, name(row.place.function ?? 'unknown', 30)),
             ' ',
             muted(name(`${base(row.place.file) ?? ''}${row.place.line ? `:${row.place.line}` : ''}`, 30)),
-            row.bound_by ? h('div', { class: 'muted' }, name(row.bound_by.replaceAll('_', ' '), 40)) : null,
+            row.bound_by ? h('div', { class: 'muted' }, name(boundBy(row.bound_by), 40)) : null,
           ],
         },
       ],

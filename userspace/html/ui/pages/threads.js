@@ -116,7 +116,7 @@ function live(doc) {
                 },
               })),
               {
-                head: 'half of reuses within',
+                head: 'half of the reuses of words within',
                 number: true,
                 cell: (row) => {
                   const at = (row.reuse['8'] ?? Object.values(row.reuse)[0])?.time?.median;

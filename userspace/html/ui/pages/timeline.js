@@ -223,7 +223,7 @@ function exact(doc) {
       h(
         'p',
         { class: 'muted' },
-        `${count(steps.length)} phases; of the touches of ${key} bytes, the share whose data lies within a cache of LRU order. A bin across an edge counts as farther.`,
+        `${count(steps.length)} phases; of the touches of ${key} bytes, the share whose data lies within an LRU cache; a bin across its size counts as outside.`,
       ),
       stacked({
         label: 'where data is found over the run',

@@ -1,6 +1,6 @@
 // Call tree as icicle: the outermost call on top, width by far reuses, lost bytes or CPU time.
 
-import { base, FAR, isStartUp } from '../doc.js';
+import { base, cacheName, FAR, isStartUp } from '../doc.js';
 import { h, link, muted, name, replace, clean } from '../dom.js';
 import { bytes, share } from '../format.js';
 import { bar, card, choice, details, empty, hash, select, table } from '../parts.js';
@@ -49,7 +49,7 @@ function metrics(doc) {
   for (const level of (cut?.levels ?? []).map((row) => row.level).reverse()) {
     list.push([
       `lost-${level}`,
-      `bytes loaded into ${level} and never used`,
+      `bytes loaded into ${cacheName(level)} and never used`,
       (root) => {
         for (const row of cut.by_loading_line) {
           if (row.level !== level) continue;
@@ -166,7 +166,7 @@ export const tree = {
                 width: `calc(${width * 100}% - 1px)`,
                 top: `${depth * ROW}px`,
               },
-              title: `${clean(label.slice(0, 600))}\n${base(node.frame?.file) ?? base(node.frame?.module) ?? ''}\n${text} below, ${format(node.self)} itself`,
+              title: `${clean(label.slice(0, 600))}\n${base(node.frame?.file) ?? base(node.frame?.module) ?? ''}\n${text} with callees, ${format(node.self)} itself`,
               onclick: () => zoom(node),
             },
             name(label, Math.max(8, Math.floor(width * 150))),
@@ -252,7 +252,7 @@ export const tree = {
               rows,
               [
                 {
-                  head: 'below',
+                  head: 'with callees',
                   number: true,
                   cell: ({ node }) => [format(node.total), bar(node.total, null, all.total)],
                 },

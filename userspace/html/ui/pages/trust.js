@@ -13,8 +13,12 @@ import {
   seconds,
   share,
 } from '../format.js';
+import { cacheName } from '../doc.js';
 import { bar, card, details, facts, table, withInterval } from '../parts.js';
 import { notices } from './overview.js';
+
+/** Objects known in part are named from this share of the accesses, as in the text report. */
+const NAMED_IN_PART = 0.05;
 
 const causes = (of, heads) => {
   const rows = Object.entries(of ?? {}).sort((a, b) => b[1] - a[1]);
@@ -29,6 +33,17 @@ const causes = (of, heads) => {
       )
     : null;
 };
+
+/** Shares of the accesses by the reason why less is known of the object, as in the text report. */
+function knownInPart(doc) {
+  const shares = new Map();
+  for (const row of doc.report.objects ?? [])
+    if (row.unknown) shares.set(row.unknown, (shares.get(row.unknown) ?? 0) + (row.access_share || 0));
+  const rows = [...shares].filter(([, part]) => part >= NAMED_IN_PART).sort((a, b) => b[1] - a[1]);
+  return rows.length
+    ? rows.slice(0, 2).map(([why, part], i) => [i ? '; ' : '', share(part), ': ', name(why, 200)])
+    : null;
+}
 
 function sure(doc) {
   const { report: r } = doc;
@@ -54,15 +69,16 @@ function sure(doc) {
         w?.reuses_counted ? withInterval(w.reuses_counted.value, w.reuses_counted.ci95) : null,
       ],
       [
-        'uses not touched again while watched',
+        'uses without a reuse',
         r.not_reused ? withInterval(r.not_reused.fraction, r.not_reused.ci95) : null,
       ],
       [
-        'accesses in no known object',
+        'accesses without a known object',
         r.objects_summary
           ? withInterval(r.objects_summary.unknown_share, r.objects_summary.unknown_share_ci95)
           : null,
       ],
+      ['accesses on objects known in part', knownInPart(doc)],
       [
         'time in the kernel',
         r.kernel_time?.share ? withInterval(r.kernel_time.share.value, r.kernel_time.share.ci95) : null,
@@ -132,7 +148,7 @@ function cost(doc) {
       ],
       [
         'pauses',
-        `${count(of.stops)}, the longest ${nanoseconds(of.longest_stop_ns)} (aim: ${nanoseconds(of.max_stop_ns)})`,
+        `${count(of.stops)}, the longest ${nanoseconds(of.longest_stop_ns)} (target ${nanoseconds(of.max_stop_ns)})`,
       ],
     ]),
     table(
@@ -163,7 +179,7 @@ function ledger(doc) {
         ? 'The trace was cut short, so the counts are not known.'
         : [
             of.balanced ? 'The counts balance: ' : h('strong', null, 'The counts do not balance: '),
-            `${count(of.seen)} records seen = ${count(of.filtered)} of others + ${count(of.submitted)} kept + ${count(lost)} lost; ${count(of.watch.armed)} watchpoints = ${count(of.watch.trapped)} trapped + ${count(of.watch.censored)} withdrawn + ${count(of.watch.refused)} refused.`,
+            `${count(of.seen)} records seen = ${count(of.filtered)} filtered + ${count(of.submitted)} recorded + ${count(lost)} lost; ${count(of.watch.armed)} watchpoints = ${count(of.watch.trapped)} trapped + ${count(of.watch.censored)} withdrawn + ${count(of.watch.refused)} refused.`,
           ],
     ),
     of.imbalance ? h('p', null, of.imbalance) : null,
@@ -174,7 +190,7 @@ function ledger(doc) {
         ['Pauses', causes(of.stops, ['pause', 'number'])],
         ['Filtered', causes(of.filtered_by, ['reason', 'samples'])],
         ['Lost', causes(of.lost, ['cause', 'samples'])],
-        ['Uses that could not be known', causes(of.unreachable, ['reason', 'uses'])],
+        ['Uses that are unknown', causes(of.unreachable, ['reason', 'uses'])],
       ]
         .filter(([, rows]) => rows)
         .map(([title, rows]) => h('div', null, h('h3', null, title), rows)),
@@ -205,13 +221,14 @@ function run(doc) {
       ],
       ['addresses from', of.sources?.address],
       ['clock', of.sources?.clock],
-      ['rate from', of.sources?.rate],
+      // The same shares by CPU time stand in the table of rates.
+      ['rate from', doc.report.windows?.rate_sources ? null : of.sources?.rate],
       ['allocations from', of.sources?.heap],
       ['estimator', of.estimator],
       ['policy', of.policy],
       ['kernel touches', of.user_only ? 'passed over' : null],
       [
-        'shortest time told',
+        'time resolution',
         known(of.distance_resolution_ns) ? nanoseconds(of.distance_resolution_ns) : null,
       ],
       ['order', of.order],
@@ -255,7 +272,7 @@ function levels(doc) {
     table(
       rows,
       [
-        { head: 'cache', cell: (row) => `${row.level} ${bytes(row.bytes)}` },
+        { head: 'cache', cell: (row) => `${cacheName(row.level)} ${bytes(row.bytes)}` },
         { head: 'lines loaded', number: true, cell: (row) => approx(row.lines_loaded) },
         { head: 'bytes loaded', number: true, cell: (row) => bytes(row.bytes_loaded) },
         {
