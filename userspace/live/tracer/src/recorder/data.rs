@@ -50,7 +50,8 @@ struct Site {
     stack: StackId,
     /// The allocating function.
     function: String,
-    /// The lines of the program's own source on the way there, innermost first.
+    /// Places on the way to the function, innermost first, as "at sim.c:88": lines of the program's own
+    /// source, or without them functions, as "in lzma_alloc" or "in zstd+0x3a580".
     places: Vec<String>,
     /// The line that names the site.
     named_by: usize,
@@ -60,7 +61,7 @@ impl Site {
     /// "malloc at sim.c:88".
     fn made_at(&self) -> String {
         match self.places.get(self.named_by) {
-            Some(place) => format!("{} at {place}", self.function),
+            Some(place) => format!("{} {place}", self.function),
             None => format!("{}, caller unknown", self.function),
         }
     }
@@ -207,10 +208,10 @@ impl Assembler {
         }
     }
 
-    /// The allocating function, and the places in the program's own source on the way to it, innermost first.
+    /// The allocating function, and the places of [`Site`].
     fn made_at(&mut self, pid: u32, walk: &Walk) -> (String, Vec<String>) {
         let mut function = None;
-        let mut places = Vec::new();
+        let (mut places, mut functions) = (Vec::new(), Vec::new());
         for address in &walk.addresses {
             for frame in self.symbolizer.symbolize(pid, *address) {
                 let name = function.get_or_insert_with(|| frame.function.clone().unwrap_or_default());
@@ -224,13 +225,17 @@ impl Assembler {
                 let toolchain = file.starts_with("/rustc/")
                     || file.contains("/rustlib/src/")
                     || file.contains("/include/c++/");
-                if let (Some(file), Some(line)) = (&frame.file, frame.line)
-                    && !in_library
-                    && !toolchain
-                    && (frame.function.as_ref() != Some(name) || !places.is_empty())
-                {
+                let is_allocator = frame.function.as_ref() == Some(name);
+                if in_library || toolchain || (is_allocator && places.is_empty() && functions.is_empty()) {
+                    continue;
+                }
+                if let (Some(file), Some(line)) = (&frame.file, frame.line) {
                     let file = file.rsplit('/').next().unwrap_or(file);
-                    places.push(format!("{file}:{line}"));
+                    places.push(format!("at {file}:{line}"));
+                } else if let Some(function) = &frame.function
+                    && functions.len() < PLACES_MAX
+                {
+                    functions.push(format!("in {function}"));
                 }
             }
             if places.len() >= PLACES_MAX {
@@ -241,7 +246,7 @@ impl Assembler {
         let function = function.as_deref().unwrap_or_default();
         let function = function.trim_start_matches("__GI_").trim_start_matches("__libc_");
         let function = if function.is_empty() { "allocated" } else { function };
-        (function.to_owned(), places)
+        (function.to_owned(), if places.is_empty() { functions } else { places })
     }
 
     /// A module that may have been met already, with its build id.
