@@ -151,10 +151,13 @@ impl Text<'_> {
                 }
             }
         }
-        if rows.len() > top {
-            let rest = rows.get(top..).unwrap_or_default();
-            let weight: f64 = rest.iter().map(|row| self.weight(row).value).sum();
-            let more = counted(rest.len() as u64, "more object");
+        let left_out = self.objects.rows.len().saturating_sub(rows.len().min(top));
+        if left_out > 0 && !rows.is_empty() {
+            let sum =
+                |rows: &mut dyn Iterator<Item = &Row>| rows.map(|row| self.weight(row).value).sum::<f64>();
+            let shown = sum(&mut rows.iter().copied().take(top));
+            let weight = (sum(&mut self.objects.rows.iter()) - shown).max(0.0);
+            let more = counted(left_out as u64, "more object");
             lines.push(format!("     … {more}: {}", percent(weight)));
         }
         lines

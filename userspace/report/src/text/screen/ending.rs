@@ -238,7 +238,7 @@ fn over_budget(overhead: &Overhead) -> Option<String> {
         ("stops", Some(causes.stop)),
         ("traps", Some(causes.trap)),
         ("BPF programs", Some(causes.bpf)),
-        ("probes of allocations", causes.heap),
+        ("allocation records", causes.heap),
         ("slower copies", causes.strings),
     ];
     let known = parts.into_iter().filter_map(|(name, percent)| Some((name, percent?.finite()?)));

@@ -98,10 +98,13 @@ impl Screen<'_> {
                 )));
             }
         }
-        if let Some(rest) = rows.get(self.rows.objects..).filter(|rest| !rest.is_empty()) {
-            let sum: f64 = rest.iter().map(|object| weight(object)).sum();
-            let noun = if rest.len() == 1 { "object" } else { "objects" };
-            let text = format!("   {} more {noun}", rest.len());
+        let shown = rows.len().min(self.rows.objects);
+        let rest = objects.len() - shown;
+        if rest > 0 {
+            let of_shown: f64 = rows.iter().take(shown).map(|object| weight(object)).sum();
+            let sum = (objects.iter().map(weight).sum::<f64>() - of_shown).max(0.0);
+            let noun = if rest == 1 { "object" } else { "objects" };
+            let text = format!("   {rest} more {noun}");
             lines.push(Line::plain(format!(
                 "{text:<width$}{:type_columns$}  {}",
                 "",
