@@ -1,8 +1,10 @@
-/* Walks over an array again and again, so that the next touch of each word comes after one round, and how long a round takes is told at the
- * end. Use and reuse are one instruction. Arguments: seconds, words, and 1 for a walk that waits for floating point at each step, 2 for one
- * that waits and loads and stores each word, so that a store is the use and a load the reuse; 3 for one that does so with halves of words,
- * 4 for one that only loads these. Walks with stores wait because without that, a processor was seen to run them up to 1.7 times slower for
- * tens of microseconds after an interruption. */
+/* Walks over an array again and again, so that the next touch of each word comes after one round, and
+ * how long a round takes is told at the end. Use and reuse are one instruction. Arguments: seconds,
+ * words, and 1 for a walk that waits for floating point at each step, 2 for one that waits and loads
+ * and stores each word, so that a store is the use and a load the reuse; 3 for one that does so with
+ * halves of words, 4 for one that only loads these. Walks with stores wait because without that, a
+ * processor was seen to run them up to 1.7 times slower for tens of microseconds after an
+ * interruption. */
 // build: gcc -O2 -g -o $BIN $SRC
 #include "target.h"
 

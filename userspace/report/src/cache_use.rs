@@ -6,6 +6,7 @@ use locality_model::{AccessKind, FieldId, Frame, FrameId, ObjectId, Profile};
 use locality_units::print::{bytes, percent, shorten};
 
 use super::estimates::share;
+use super::names::level_label;
 
 /// Bytes of a line.
 pub(super) const LINE: f64 = 64.0;
@@ -62,14 +63,14 @@ impl Report<'_> {
             if lines.value < HARDLY * self.cache_use.touches {
                 text.push(Text::Sentence(format!(
                     "{} {}: hardly anything is loaded",
-                    name(&level.name),
+                    level_label(&level.name),
                     bytes(level.bytes)
                 )));
                 continue;
             }
             text.push(Text::Sentence(format!(
                 "{} {}: {} [{}–{}] loaded in a second of CPU time, {} of it never used before it was evicted",
-                name(&level.name),
+                level_label(&level.name),
                 bytes(level.bytes),
                 self.per_second(lines.value * LINE),
                 self.per_second(lines.low * LINE),
@@ -176,11 +177,6 @@ impl Report<'_> {
     fn per_second(&self, of: f64) -> String {
         bytes((of * 1e9 / (self.profile.run.cpu_ns as f64).max(1.0)) as u64)
     }
-}
-
-/// The name of a level in text: `LLC` for the last of several.
-fn name(level: &str) -> &str {
-    if level == "LL" { "LLC" } else { level }
 }
 
 /// Whether a row is shown: small ones only where rows were asked for.

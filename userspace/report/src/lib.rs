@@ -11,6 +11,7 @@ pub mod top;
 mod tree;
 
 pub use locality_schema as schema;
+pub use names::level_label;
 pub use text::{Options, Style};
 
 #[cfg(test)]

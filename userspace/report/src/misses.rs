@@ -9,6 +9,7 @@ use locality_model::Profile;
 use locality_units::print::{accesses, bytes, count, counted, percent};
 
 use super::estimates::share;
+use super::names::numbered_level;
 
 /// Share below which rows of the histogram are left out.
 const SMALL: f64 = 0.002;
@@ -23,7 +24,8 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
             rows.curve.iter().filter(|point| point.level.is_some() || FIXED_SIZES.contains(&point.bytes));
         let last = rows.curve.iter().filter_map(|point| point.level).max();
         for point in sizes {
-            let level = point.level.map_or(String::new(), |level| format!(" ({})", level_name(level, last)));
+            let level =
+                point.level.map_or(String::new(), |level| format!(" ({})", numbered_level(level, last)));
             let word = words.at(point.bytes).map_or(String::new(), |point| share(&point.ratio));
             let size = format!("{}{level}", bytes(point.bytes));
             lines.push(format!("     {size:<17} {:<22} {word}", share(&point.ratio)));
@@ -46,11 +48,6 @@ pub(super) fn table(windowed: &Windowed) -> Vec<String> {
         }
     }
     lines
-}
-
-/// "L2", or "LLC" for the last of several caches.
-fn level_name(level: u8, last: Option<u8>) -> String {
-    if level > 1 && Some(level) == last { "LLC".to_owned() } else { format!("L{level}") }
 }
 
 /// The time histogram at 8 bytes.

@@ -19,6 +19,16 @@ pub(super) fn kind_name(kind: ObjectKind) -> &'static str {
     }
 }
 
+/// Name of a cache for readers: `LLC` for `LL`, the last of several caches in cache use.
+pub fn level_label(level: &str) -> &str {
+    if level == "LL" { "LLC" } else { level }
+}
+
+/// "L2", or "LLC" for the last of several caches.
+pub(super) fn numbered_level(level: u8, last: Option<u8>) -> String {
+    if level > 1 && Some(level) == last { "LLC".to_owned() } else { format!("L{level}") }
+}
+
 /// "malloc" of `__GI___libc_malloc`: a name of the C library's own without its prefixes.
 fn plain(function: &str) -> &str {
     let own = function.strip_prefix("__GI_").unwrap_or(function);

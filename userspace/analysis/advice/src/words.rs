@@ -100,7 +100,8 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
     let in_kernel = kernel.filter(|kernel| kernel.share.low >= 0.1);
     if let Some(kernel) = in_kernel {
         return format!(
-            "No known change to a loop surely saves 2 % of the time; {} of the CPU time passes in the kernel.",
+            "No known change to a loop surely saves 2 % of the time; {} of the CPU time passes in the \
+             kernel.",
             percent(kernel.share.value)
         );
     }

@@ -227,7 +227,7 @@ fn loading_lines(report: &Report) -> Vec<Vec<String>> {
     )];
     for line in report.cache_use.iter().flat_map(|cache_use| &cache_use.by_loading_line) {
         let mut row = vec![
-            if line.level == "LL" { "LLC".to_owned() } else { line.level.clone() },
+            locality_report::level_label(&line.level).to_owned(),
             known(line.function.as_ref()),
             known(line.file.as_ref()),
             known(line.line),

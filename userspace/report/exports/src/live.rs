@@ -103,7 +103,7 @@ impl Paths<'_> {
     fn cache_use(&mut self) {
         let levels = self.findings.cache_use.as_ref().map_or(&[][..], |CacheUse { levels, .. }| levels);
         for level in levels {
-            let name = if level.name == "LL" { "LLC" } else { &level.name };
+            let name = locality_report::level_label(&level.name);
             let misses = self.builder.column(Metric::Misses(name.to_owned()), "count", None);
             let wasted = self.builder.column(Metric::Wasted(name.to_owned()), "bytes", None);
             for loaded in &level.by_path {

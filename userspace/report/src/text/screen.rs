@@ -20,6 +20,7 @@ use locality_units::wrap::wrap;
 
 use super::Style;
 use crate::json::verdict;
+use crate::names::numbered_level;
 use crate::schema::{
     Report,
     advice::{Grade, Verdict},
@@ -434,14 +435,10 @@ impl Screen<'_> {
         let shown: Vec<_> = shown.collect();
         let ratio = |point: &Point| point.ratio.finite().unwrap_or(0.0);
         let most = shown.iter().map(|(_, point)| ratio(point)).fold(0.0, f64::max);
-        let last = shown.iter().filter_map(|(_, point)| point.level).max().filter(|last| *last > 1);
+        let last = shown.iter().filter_map(|(_, point)| point.level).max();
         let rows = shown.iter().map(|(bytes, point)| {
             let share = self.share(Between::of(point.ratio, point.ci95));
-            let level = match point.level {
-                Some(level) if Some(level) == last => "LLC".to_owned(),
-                Some(level) => format!("L{level}"),
-                None => String::new(),
-            };
+            let level = point.level.map_or(String::new(), |level| numbered_level(level, last));
             let bar = bar(ratio(point), most, columns.saturating_sub(12 + self.share_columns()));
             format!(" {:>5} {level:<3} {bar} {share}", size(*bytes))
         });

@@ -1,5 +1,5 @@
-/* Loads the libraries given as arguments one after the other, each in the place of the one before, and waits in each
-   until SIGUSR1. Compiled with NAME, it is such a library, whose function has that name. */
+/* Loads the libraries given as arguments one after the other, each in the place of the one before, and
+ * waits in each until SIGUSR1. Compiled with NAME, it is such a library, whose function has that name. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
