@@ -38,7 +38,7 @@ pub use ops::{CLASSES, Marks};
 pub use regions::Regions;
 pub use setup::{BadSetup, LANES, LARGEST_WINDOW, Lane, Latency, Predict, Setup, View, window};
 pub use state::BranchCount;
-pub use summary::{LaneSummary, Summary};
+pub use summary::{LaneSummary, Progress, Summary};
 
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
