@@ -1,6 +1,7 @@
 //! What the user typed. What it means on this machine is `plan`.
 
 pub mod agent_args;
+pub mod calibrate_args;
 pub mod colour;
 pub mod diff_args;
 pub mod export_args;
@@ -237,7 +238,7 @@ pub enum Other {
     /// samples, and the processor.
     ///
     /// Example: sudo locality-bpf calibrate
-    Calibrate,
+    Calibrate(calibrate_args::CalibrateArgs),
 }
 
 /// Options of an exact run.

@@ -2,7 +2,7 @@
 //!
 //! `cli` has the user's options, `agent` starts the agent and queries the store, `plan` checks a
 //! trace's options on the machine. `compare` compares two reports, `diff` two profiles, `model`
-//! prints the execution model. `export` writes for further programs (`private_file`: readable by
+//! prints the execution model, `calibrate` the machine. `export` writes for further programs (`private_file`: readable by
 //! the user alone), `objects` lists variables, `html` writes the page for a browser and `browser`
 //! opens the page. `mends` has remedies of errors, `pager` shows long pages on a terminal.
 //!
@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod browser;
+pub mod calibrate;
 pub mod cli;
 pub mod compare;
 pub mod diff;

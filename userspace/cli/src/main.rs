@@ -9,8 +9,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use locality_approximate::{Accesses, Gaussian, Options};
+use locality_approximate::{Accesses, Options};
 use locality_bpf::agent;
+use locality_bpf::calibrate;
 use locality_bpf::cli::{
     ExactArgs, Format, Other, OutputArgs,
     colour::When,
@@ -45,7 +46,6 @@ use locality_runner as exact;
 use locality_tracer::{
     plan::{Plan, Targets},
     session,
-    skid::Skid,
 };
 use locality_units::parse::WrongUse;
 
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
         }
         Some(Other::Exact(args)) => run_exactly(args, cli.quiet, when),
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
-        Some(Other::Calibrate) => calibrate(),
+        Some(Other::Calibrate(args)) => calibrate::run(&args, cli.quiet),
         Some(Other::Completions { shell }) => {
             to_stream(std::io::stdout(), &pages::completions(shell)).map(|()| ExitCode::SUCCESS)
         }
@@ -362,66 +362,6 @@ fn examine(pid: Option<u32>, as_json: bool, when: When) -> Result<ExitCode> {
     }
     to_stream(std::io::stdout(), &page)?;
     Ok(if report.possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn calibrate() -> Result<ExitCode> {
-    let (prices, Skid { histogram, gaussian }, machine) = session::calibrate()?;
-    let mut page = format!(
-        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
-         ({:.1} µs more for the last one, behind which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs. \
-         While a watchpoint is armed, it copies by string instructions {:.1} times slower.\n",
-        prices.tick_ns as f64 / 1e3,
-        prices.trap_ns as f64 / 1e3,
-        prices.disarm_ns as f64 / 1e3,
-        prices.meter_ns as f64 / 1e3,
-        prices.wake_ns as f64 / 1e3,
-        prices.string_factor()
-    );
-    let (all, Gaussian { mean, variance, .. }) = (histogram.values().sum::<u64>(), gaussian);
-    page += &format!(
-        "\nWhile a load waits for memory, the clock's samples are found {mean:.2} instructions behind it (variance {variance:.2}; \
-         {all} samples).\nInstructions behind  share of samples\n"
-    );
-    for (distance, n) in histogram {
-        let share = n as f64 / all as f64 * 100.0;
-        if share >= 0.1 {
-            page += &format!("{distance:>19}  {share:>5.1} %\n");
-        }
-    }
-    page += &format!(
-        "For events with this skid: locality-bpf objects FILE --against approximate --level instruction --skid \
-         {mean:.2},{variance:.2}\n"
-    );
-    let levels = ["second-level cache", "last-level cache", "memory"];
-    let levels: Vec<String> = (levels.iter().zip(machine.levels))
-        .map(|(name, level)| {
-            format!(
-                "{name} {:.0} ({:.1} in a row, {:.1} stored to)",
-                level.latency, level.between, level.stored
-            )
-        })
-        .collect();
-    page += &format!(
-        "\nThe processor, for the timing model of rates: {:.2} cycles a nanosecond; in a cycle up to {:.1} instructions, {:.1} loads ({:.1} \
-         of 16 bytes), {:.1} stores ({:.1} to one line), {:.1} operations of integers, {:.1} of floating point. Cycles of a load {:.1}, of one out of a store {:.1} ({:.1} where the address is computed anew), of an addition of floating \
-         point {:.1}, of a multiplication {:.1}; longer for a line: {}.\n",
-        machine.clock,
-        machine.width,
-        machine.loads,
-        machine.wide_loads,
-        machine.stores,
-        machine.close_stores,
-        machine.integers,
-        machine.floats,
-        machine.load,
-        machine.forward,
-        machine.forward_anew,
-        machine.add,
-        machine.multiply,
-        levels.join(", ")
-    );
-    to_stream(std::io::stdout(), page.as_bytes())?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Options and part of a printed report.

@@ -7,13 +7,21 @@
 //! ```
 //!
 //! Kinds are `vendor`, `measured` and `guess`. Unknown keys, missing ones, and numbers that no machine has
-//! are refused in a sentence.
+//! are refused in a sentence. The table `[core]`, the rate of stored bytes and the rate of independent lines
+//! may be absent; [`calibrated`] writes them where they were measured.
+
+mod write;
 
 use std::fmt;
 
 use toml::{Table, Value};
 
 use crate::schedule::{Level as CacheLevel, Processor};
+
+pub use self::write::{Calibrated, calibrated};
+
+/// Key of [`Level::bytes_per_cycle_stored`].
+const STORED: &str = "bytes_per_cycle_stored";
 
 /// Where a number comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +43,32 @@ pub struct Level {
     pub latency: f64,
     /// Bytes in a cycle that come from here.
     pub bytes_per_cycle: f64,
+    /// Bytes in a cycle of lines that come from here, are stored to and go back; `None`: half as many.
+    pub bytes_per_cycle_stored: Option<f64>,
 }
+
+/// A number of the core that a file may have.
+#[derive(Debug, Clone, Copy)]
+struct CoreKey {
+    name: &'static str,
+    /// Least and greatest value.
+    range: (f64, f64),
+    of: fn(&mut Processor) -> &mut f64,
+}
+
+/// Operations in a cycle, then latencies in cycles, as in [`Processor`].
+const CORE: [CoreKey; 10] = [
+    CoreKey { name: "loads", range: (0.1, 16.0), of: |core| &mut core.loads },
+    CoreKey { name: "wide_loads", range: (0.1, 16.0), of: |core| &mut core.wide_loads },
+    CoreKey { name: "stores", range: (0.1, 16.0), of: |core| &mut core.stores },
+    CoreKey { name: "close_stores", range: (0.1, 16.0), of: |core| &mut core.close_stores },
+    CoreKey { name: "integers", range: (0.1, 32.0), of: |core| &mut core.integers },
+    CoreKey { name: "forward", range: (0.0, 40.0), of: |core| &mut core.forward },
+    CoreKey { name: "forward_anew", range: (0.0, 40.0), of: |core| &mut core.forward_anew },
+    CoreKey { name: "add", range: (1.0, 40.0), of: |core| &mut core.add },
+    CoreKey { name: "multiply", range: (1.0, 40.0), of: |core| &mut core.multiply },
+    CoreKey { name: "independent_line", range: (1.0, 2000.0), of: |core| &mut core.parallel },
+];
 
 /// A machine.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,6 +87,8 @@ pub struct Machine {
     pub vector_bits: f64,
     /// Caches, the first level first, then memory.
     pub levels: Vec<Level>,
+    /// Numbers of the core that the file has: key and value.
+    pub core: Vec<(&'static str, f64)>,
     /// Numbers that are guesses.
     pub guesses: Vec<String>,
 }
@@ -136,11 +171,11 @@ impl Machine {
                 from: before.bytes / 64.0,
                 latency: (found.latency - load).max(1.0),
                 between,
-                stored: 2.0 * between,
+                stored: found.bytes_per_cycle_stored.map_or(2.0 * between, |bytes| 64.0 / bytes),
             };
         }
         let most = |usual: f64| usual.min(self.issue_width);
-        Processor {
+        let mut processor = Processor {
             clock: self.clock_ghz,
             width: self.issue_width,
             loads: most(usual.loads),
@@ -152,7 +187,13 @@ impl Machine {
             load,
             levels,
             ..usual
+        };
+        for (name, value) in &self.core {
+            if let Some(key) = CORE.iter().find(|key| key.name == *name) {
+                *(key.of)(&mut processor) = *value;
+            }
         }
+        processor
     }
 
     /// Reads a file's text.
@@ -163,8 +204,17 @@ impl Machine {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             BadMachine(error.to_string().lines().collect::<Vec<_>>().join(" "))
         })?;
-        let keys =
-            ["name", "isa", "clock_ghz", "issue_width", "fp_per_cycle", "vector_bits", "level", "memory"];
+        let keys = [
+            "name",
+            "isa",
+            "clock_ghz",
+            "issue_width",
+            "fp_per_cycle",
+            "vector_bits",
+            "core",
+            "level",
+            "memory",
+        ];
         unknown(&table, &keys, "")?;
         let words = |key: &str| match table.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() => Ok(text.clone()),
@@ -177,6 +227,16 @@ impl Machine {
         let issue_width = number("issue_width", 0.5, 32.0)?;
         let fp_per_cycle = number("fp_per_cycle", 0.1, 16.0)?;
         let vector_bits = number("vector_bits", 32.0, 2048.0)?;
+        let mut core = Vec::new();
+        if let Some(table) = table.get("core") {
+            let Value::Table(table) = table else {
+                return Err(BadMachine("`core` is no table".to_owned()));
+            };
+            unknown(table, &CORE.map(|key| key.name), "core")?;
+            for key in CORE.iter().filter(|key| table.contains_key(key.name)) {
+                core.push((key.name, reader.number(table, "core", key.name, key.range)?));
+            }
+        }
         let Some(Value::Array(caches)) = table.get("level") else {
             return Err(BadMachine("no cache: a [[level]] is missing".to_owned()));
         };
@@ -186,13 +246,17 @@ impl Machine {
             let Value::Table(cache) = cache else {
                 return Err(BadMachine(format!("`{at}` is no table")));
             };
-            unknown(cache, &["bytes", "latency", "bytes_per_cycle"], &at)?;
+            unknown(cache, &["bytes", "latency", "bytes_per_cycle", STORED], &at)?;
             let mut number = |key: &str, low: f64, high: f64| reader.number(cache, &at, key, (low, high));
-            let level = Level {
+            let mut level = Level {
                 bytes: number("bytes", 1024.0, 1e12)?,
                 latency: number("latency", 1.0, 1000.0)?,
                 bytes_per_cycle: number("bytes_per_cycle", 0.1, 1024.0)?,
+                bytes_per_cycle_stored: None,
             };
+            if cache.contains_key(STORED) {
+                level.bytes_per_cycle_stored = Some(number(STORED, 0.1, 1024.0)?);
+            }
             if let Some(before) = levels.last()
                 && (level.bytes <= before.bytes || level.latency <= before.latency)
             {
@@ -203,22 +267,26 @@ impl Machine {
         if levels.is_empty() {
             return Err(BadMachine("no cache: a [[level]] is missing".to_owned()));
         }
-        let Some(Value::Table(memory)) = table.get("memory") else {
+        let Some(Value::Table(memory_table)) = table.get("memory") else {
             return Err(BadMachine("`memory` is missing: { latency, bytes_per_cycle }".to_owned()));
         };
-        unknown(memory, &["latency", "bytes_per_cycle"], "memory")?;
-        let mut number = |key: &str, low: f64, high: f64| reader.number(memory, "memory", key, (low, high));
-        let memory = Level {
+        unknown(memory_table, &["latency", "bytes_per_cycle", STORED], "memory")?;
+        let mut number = |key: &str, low: f64, high: f64| reader.number(memory_table, "memory", key, (low, high));
+        let mut memory = Level {
             bytes: f64::INFINITY,
             latency: number("latency", 1.0, 10_000.0)?,
             bytes_per_cycle: number("bytes_per_cycle", 0.01, 1024.0)?,
+            bytes_per_cycle_stored: None,
         };
+        if memory_table.contains_key(STORED) {
+            memory.bytes_per_cycle_stored = Some(number(STORED, 0.01, 1024.0)?);
+        }
         if levels.last().is_some_and(|last| memory.latency <= last.latency) {
             return Err(BadMachine("`memory` is not slower than the last cache".to_owned()));
         }
         levels.push(memory);
         let guesses = reader.guesses;
-        Ok(Self { name, isa, clock_ghz, issue_width, fp_per_cycle, vector_bits, levels, guesses })
+        Ok(Self { name, isa, clock_ghz, issue_width, fp_per_cycle, vector_bits, levels, core, guesses })
     }
 }
 
@@ -253,6 +321,9 @@ mod tests {
             ("[memory]", "[memry]", "`memry` is no key of a machine"),
             ("name = \"BG/Q\"", "", "`name` is missing"),
             ("value = 1.6,", "value = nan,", "`clock_ghz` is NaN"),
+            ("[memory]", "[core]\nadds = 3\n[memory]", "`core.adds` is no key: loads, wide_loads"),
+            ("[memory]", "[core]\nadd = 3\n[memory]", "`core.add` must be { value = NUMBER"),
+            ("isa = ", "core = 3\nisa = ", "`core` is no table"),
             ("name =", "name", "expected"),
         ] {
             let error = change(from, to);

@@ -1,0 +1,109 @@
+//! `locality-bpf calibrate`: the costs of this machine as text, or the machine as a file for `model`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+use locality_execution::machine;
+use locality_execution::schedule::Processor as Machine;
+use locality_kernel::writing::to_stream;
+
+use locality_approximate::Gaussian;
+use locality_kernel::machine::describe;
+use locality_tracer::{governor::UnitCosts, session, skid::Skid};
+
+use crate::cli::calibrate_args::{CalibrateArgs, CalibrateFormat};
+use crate::private_file;
+
+/// Measures and prints.
+///
+/// # Errors
+/// No rights to measure, a machine too busy, or a file that cannot be written: one sentence.
+pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
+    let (prices, skid, machine) = session::calibrate()?;
+    let page = match args.format {
+        CalibrateFormat::Text => text(&prices, skid, &machine),
+        CalibrateFormat::Toml => toml(&machine)?,
+    };
+    match &args.output {
+        Some(output) => private_file::write(output, page.as_bytes(), quiet)?,
+        None => to_stream(std::io::stdout(), page.as_bytes())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The machine file.
+fn toml(processor: &Machine) -> Result<String> {
+    let host = describe();
+    let listed = [1, 2, 3].map(|level| host.caches.iter().any(|cache| cache.level == level));
+    let vector_bits = if is_x86_feature_detected!("avx512f") {
+        512
+    } else if is_x86_feature_detected!("avx") {
+        256
+    } else {
+        128
+    };
+    let name = if host.cpu.is_empty() { "this machine".to_owned() } else { host.cpu };
+    let by = format!("locality-bpf calibrate {}", env!("CARGO_PKG_VERSION"));
+    let found = machine::Calibrated { name, processor: *processor, listed, vector_bits, by };
+    machine::calibrated(&found).map_err(|why| anyhow!("{why}"))
+}
+
+/// For people.
+fn text(prices: &UnitCosts, skid: Skid, machine: &Machine) -> String {
+    let Skid { histogram, gaussian } = skid;
+    let mut page = format!(
+        "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
+         ({:.1} µs more for the last one, behind which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs. \
+         While a watchpoint is armed, it copies by string instructions {:.1} times slower.\n",
+        prices.tick_ns as f64 / 1e3,
+        prices.trap_ns as f64 / 1e3,
+        prices.disarm_ns as f64 / 1e3,
+        prices.meter_ns as f64 / 1e3,
+        prices.wake_ns as f64 / 1e3,
+        prices.string_factor()
+    );
+    let (all, Gaussian { mean, variance, .. }) = (histogram.values().sum::<u64>(), gaussian);
+    page += &format!(
+        "\nWhile a load waits for memory, the clock's samples are found {mean:.2} instructions behind it (variance {variance:.2}; \
+         {all} samples).\nInstructions behind  share of samples\n"
+    );
+    for (distance, n) in histogram {
+        let share = n as f64 / all as f64 * 100.0;
+        if share >= 0.1 {
+            page += &format!("{distance:>19}  {share:>5.1} %\n");
+        }
+    }
+    page += &format!(
+        "For events with this skid: locality-bpf objects FILE --against approximate --level instruction --skid \
+         {mean:.2},{variance:.2}\n"
+    );
+    let levels = ["second-level cache", "last-level cache", "memory"];
+    let levels: Vec<String> = (levels.iter().zip(machine.levels))
+        .map(|(name, level)| {
+            format!(
+                "{name} {:.0} ({:.1} in a row, {:.1} stored to)",
+                level.latency, level.between, level.stored
+            )
+        })
+        .collect();
+    page += &format!(
+        "\nThe processor, for the timing model of rates: {:.2} cycles a nanosecond; in a cycle up to {:.1} instructions, {:.1} loads ({:.1} \
+         of 16 bytes), {:.1} stores ({:.1} to one line), {:.1} operations of integers, {:.1} of floating point. Cycles of a load {:.1}, of one out of a store {:.1} ({:.1} where the address is computed anew), of an addition of floating \
+         point {:.1}, of a multiplication {:.1}; longer for a line: {}.\n",
+        machine.clock,
+        machine.width,
+        machine.loads,
+        machine.wide_loads,
+        machine.stores,
+        machine.close_stores,
+        machine.integers,
+        machine.floats,
+        machine.load,
+        machine.forward,
+        machine.forward_anew,
+        machine.add,
+        machine.multiply,
+        levels.join(", ")
+    );
+    page
+}
