@@ -3,16 +3,20 @@
 //! Reads the profile and the program's files, builds
 //! the skeleton, evaluates the user's changes, prints.
 
+mod breakdown;
+mod check;
 mod fdata;
 mod page;
 mod program;
 mod project;
+mod svg;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use locality_execution::{
+    breakdown::Breakdown,
     build::{self, Built},
     language::{Edit, Input, Skeleton, Statement},
     observed::Observed,
@@ -54,6 +58,10 @@ pub(crate) struct Model {
     pub by_model: Vec<project::ByModel>,
     /// The chosen model of costs.
     pub cost: CostArg,
+    /// Parts of the time of spots by the chosen model.
+    pub breakdown: BTreeMap<spots::Place, Breakdown>,
+    /// Comparison with an exact run.
+    pub checked: Option<check::Checked>,
     /// Projections to further machines.
     pub projected: Vec<project::Projected>,
 }
@@ -94,6 +102,7 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
         ModelFormat::Text => page::text(&model),
         ModelFormat::Json => page::json(&model)?,
         ModelFormat::Dot => page::dot(&model),
+        ModelFormat::Svg => svg::page(&model),
         ModelFormat::Fdata => {
             let page = fdata::page(&model);
             if page.is_empty() {
@@ -123,6 +132,7 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
 fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
     let machines = project::read(&args.machine)?;
     let program = Program::open(&profile);
+    let exact = args.check.as_ref().map(|path| check::read(path, &profile)).transpose()?;
     let observed = program.observe(&profile);
     let built = build::build(&program, &observed);
     if built.functions.is_empty() {
@@ -140,9 +150,21 @@ fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
     let costs = |how| project::Costs::new(&profile, &built, &observed, &program, how);
     let chosen = costs(args.cost);
     let mut by_model: Vec<project::ByModel> = chosen.shares(&spots).into_iter().collect();
+    let roofline = costs(CostArg::Paper);
     if args.cost != CostArg::Paper {
-        by_model.extend(costs(CostArg::Paper).shares(&spots));
+        by_model.extend(roofline.shares(&spots));
     }
+    let checked = exact.map(|exact| {
+        let models = match args.cost {
+            CostArg::Schedule => vec![&chosen, &roofline],
+            CostArg::Paper => vec![&chosen],
+        };
+        check::compare(&built, expected.as_ref().ok(), &exact, &models, &spots)
+    });
+    let breakdown = match args.format {
+        ModelFormat::Text | ModelFormat::Json => chosen.breakdown(),
+        _ => BTreeMap::new(),
+    };
     let projected = project::project(&chosen, &spots, machines)?;
     let unread = program.unread;
     let changed = match changed {
@@ -163,8 +185,18 @@ fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {
         path,
         by_model,
         cost: args.cost,
+        breakdown,
+        checked,
         projected,
     })
+}
+
+/// A model of costs in JSON.
+fn cost_name(cost: CostArg) -> &'static str {
+    match cost {
+        CostArg::Schedule => "schedule",
+        CostArg::Paper => "paper",
+    }
 }
 
 /// The skeleton with the user's changes.

@@ -32,6 +32,8 @@ mod loops_text;
 pub mod screen;
 mod wording;
 
+pub use screen::tables::bound_by;
+
 /// Columns of the report.
 const WIDTH: usize = 100;
 /// Rows of a table.

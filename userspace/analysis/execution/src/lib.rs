@@ -9,7 +9,9 @@
 
 mod addresses;
 pub mod bounds;
+pub mod breakdown;
 pub mod build;
+pub mod check;
 pub mod code;
 pub mod cost;
 pub mod form;

@@ -69,8 +69,9 @@ pub struct Costs {
 
 /// Windows made again, for replays on several machines.
 pub struct Replays<'a> {
-    rebuilder: Rebuilder<'a>,
-    walks: Vec<(f64, Walk)>,
+    pub(crate) rebuilder: Rebuilder<'a>,
+    /// Executions of the program that each stands for, and the window.
+    pub(crate) walks: Vec<(f64, Walk)>,
     /// By instruction, first touches of lines in these walks, and executions of the access.
     touches: BTreeMap<At, (f64, f64)>,
 }
@@ -130,7 +131,7 @@ impl<'a> Replays<'a> {
     }
 
     /// Where the line of a first touch comes from.
-    fn level(&self, event: &Event, sources: LineSources<'_>, walk: u64) -> Option<usize> {
+    pub(crate) fn level(&self, event: &Event, sources: LineSources<'_>, walk: u64) -> Option<usize> {
         // A call's or a return's line is the stack's.
         if event.kind == Kind::CALL || event.kind == Kind::RETURN {
             return None;

@@ -23,14 +23,17 @@ pub struct ModelArgs {
     /// extended roofline of the method's paper.
     #[arg(long, value_enum, default_value_t = CostArg::Schedule)]
     pub cost: CostArg,
+    /// Compare with an exact run of the same program, as `locality-bpf exact -o EXACT -- COMMAND` stores it.
+    #[arg(long, value_name = "EXACT")]
+    pub check: Option<PathBuf>,
     /// Least share of the time that the hot spots shall hold, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = percent)]
     pub coverage: f64,
     /// Greatest share of the code that the hot spots may be, in percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     pub leanness: f64,
-    /// How to print: text for people, json for programs, skeleton to edit, dot for Graphviz, fdata
-    /// for BOLT (taken branches of the program that has most of them).
+    /// How to print: text for people, json for programs, skeleton to edit, dot for Graphviz, svg as a
+    /// picture of the hot path, fdata for BOLT (taken branches of the program that has most of them).
     #[arg(long, value_enum, default_value_t = ModelFormat::Text)]
     pub format: ModelFormat,
     /// Write to this file, readable by you alone [default: stdout].
@@ -54,6 +57,7 @@ pub enum ModelFormat {
     Json,
     Skeleton,
     Dot,
+    Svg,
     Fdata,
 }
 

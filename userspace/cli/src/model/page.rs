@@ -11,11 +11,11 @@ use locality_execution::trips::From;
 use locality_units::print as units;
 use serde_json::{Value, json};
 
-use super::Model;
+use super::{Model, breakdown, check, cost_name};
 use crate::cli::model_args::CostArg;
 
 /// Spots and inputs that the text lists.
-const ROWS: usize = 12;
+pub(super) const ROWS: usize = 12;
 
 /// The name of a spot: function, loop, and the source line that most stops in it are of.
 pub(super) struct Names {
@@ -61,7 +61,7 @@ impl Names {
         shortened(name.get(..end).unwrap_or(name), most)
     }
 
-    fn spot(&self, model: &Model, place: Place) -> String {
+    pub(super) fn spot(&self, model: &Model, place: Place) -> String {
         let mut name = Self::short(model, place.0, 40);
         if let Some(label) = place.1 {
             let _ = write!(name, " L{label:x}");
@@ -73,7 +73,7 @@ impl Names {
     }
 }
 
-fn shortened(text: &str, most: usize) -> String {
+pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
@@ -86,12 +86,12 @@ fn share((value, low, high): (f64, f64, f64)) -> String {
     format!("{} % [{}–{}]", digits(100.0 * value), digits(100.0 * low), digits(100.0 * high))
 }
 
-fn digits(value: f64) -> String {
+pub(super) fn digits(value: f64) -> String {
     if value < 9.95 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 /// "2.0 times", for ratios.
-fn times(ratio: f64) -> String {
+pub(super) fn times(ratio: f64) -> String {
     format!("{} times", if ratio < 9.95 { format!("{ratio:.2}") } else { format!("{ratio:.0}") })
 }
 
@@ -167,17 +167,19 @@ pub(super) fn text(model: &Model) -> String {
             100.0 * worst
         );
     }
+    breakdown::table(model, &names, &mut page);
     page.push_str("\nHot path: share of the CPU time, and iterations of loops\n");
     for node in &model.path {
         path_text(model, node, 1, &mut page);
     }
     inputs_text(model, &mut page);
+    check::tables(model, &names, &mut page);
     unknown_text(model, &mut page);
     page
 }
 
 /// A model of costs in words.
-fn how(cost: CostArg) -> &'static str {
+pub(super) fn how(cost: CostArg) -> &'static str {
     match cost {
         CostArg::Schedule => "the schedule",
         CostArg::Paper => "the paper's roofline",
@@ -232,7 +234,7 @@ fn loop_text(model: &Model, function: usize, label: u64) -> Option<&LoopText> {
 }
 
 /// "L1660, ret@1118 = 2,048 iterations".
-fn iterations(model: &Model, function: usize, label: u64) -> String {
+pub(super) fn iterations(model: &Model, function: usize, label: u64) -> String {
     let mut words = String::new();
     if let Some(bound) = loop_text(model, function, label).and_then(|text| text.bound.as_ref()) {
         let _ = write!(words, " `{}`", shortened(&bound.to_string(), 50));
@@ -266,7 +268,7 @@ fn iterations(model: &Model, function: usize, label: u64) -> String {
     words
 }
 
-fn digits_of(value: f64) -> String {
+pub(super) fn digits_of(value: f64) -> String {
     if value >= 1000.0 {
         units::count(value.round() as u64)
     } else {
@@ -398,7 +400,7 @@ fn unknown_text(model: &Model, page: &mut String) {
     }
 }
 
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -419,7 +421,7 @@ pub(super) fn json(model: &Model) -> Result<String> {
         let line = names.lines.get(&spot.place);
         let file = model.built.functions.get(spot.place.0).map(|read| read.file);
         let module = file.and_then(|file| model.built.skeleton.files.get(file)).map(|(name, _)| name);
-        json!({
+        let mut row = json!({
             "place": {
                 "function": Names::function(model, spot.place.0),
                 "loop": spot.place.1.map(|label| format!("L{label:x}")),
@@ -436,7 +438,11 @@ pub(super) fn json(model: &Model) -> Result<String> {
             "n": spot.n,
             "share_there": model.projected.iter().map(|projected| projected.shares.get(&spot.place)).collect::<Vec<_>>(),
             "executions_ratio": model.changed.as_ref().and_then(|changed| changed.spots.get(&spot.place)),
-        })
+        });
+        for (key, value) in breakdown::json(model, spot.place) {
+            row[key] = value;
+        }
+        row
     };
     let inputs: Vec<Value> = model
         .built
@@ -465,6 +471,7 @@ pub(super) fn json(model: &Model) -> Result<String> {
         "inputs": inputs,
         "selection_quality": model.by_model.first().map(|by| &by.quality),
         "selection_quality_paper": paper.map(|by| &by.quality),
+        "check": check::json(model),
         "cost": cost_name(model.cost),
         "machine": model.projected.iter().map(|projected| &projected.machine.name).collect::<Vec<_>>(),
         "speed_ratio": model.projected.iter().map(|projected| {
@@ -481,13 +488,6 @@ pub(super) fn json(model: &Model) -> Result<String> {
         "not_known": unknown(model),
     });
     Ok(serde_json::to_string_pretty(&page)? + "\n")
-}
-
-fn cost_name(cost: CostArg) -> &'static str {
-    match cost {
-        CostArg::Schedule => "schedule",
-        CostArg::Paper => "paper",
-    }
 }
 
 /// Instructions that the tree expects in a run.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use locality_execution::{
+    breakdown::{self, Breakdown},
     build::Built,
     cost,
     machine::{Level, Machine},
@@ -64,22 +65,28 @@ fn one(path: &Path) -> Result<Machine> {
 /// The traced machine by measurement; values not measured are of common processors.
 fn here(profile: &Profile) -> Option<Machine> {
     let processor = profile.run.processor?;
-    let mut levels = vec![Level { bytes: 32768.0, latency: 4.0, bytes_per_cycle: 64.0 }];
+    let core = processor.core.unwrap_or_default();
+    let or = |measured: f64, usual: f64| if measured > 0.0 { measured } else { usual };
+    let load = or(core.load, 4.0);
+    let first = Level { bytes: 32768.0, latency: load, bytes_per_cycle: 64.0, bytes_per_cycle_stored: None };
+    let mut levels = vec![first];
     let caches = profile.run.host.caches.iter().skip(1).map(|cache| cache.bytes as f64);
     let sizes = caches.chain([1048576.0, 33554432.0]).take(2).chain([f64::INFINITY]);
     for ([latency, between, _], bytes) in processor.levels.iter().zip(sizes) {
         let bytes_per_cycle = 64.0 / between.max(0.1);
-        levels.push(Level { bytes, latency: 4.0 + latency, bytes_per_cycle });
+        levels.push(Level { bytes, latency: load + latency, bytes_per_cycle, bytes_per_cycle_stored: None });
     }
     Some(Machine {
         name: profile.run.host.cpu.clone(),
         isa: "x86-64".to_owned(),
         clock_ghz: processor.clock,
-        issue_width: 6.0,
-        fp_per_cycle: 2.0,
-        vector_bits: 256.0,
+        issue_width: or(core.width, 6.0),
+        fp_per_cycle: or(core.floats, 2.0),
+        // What ran here has no vector that the machine must split.
+        vector_bits: 512.0,
         levels,
-        guesses: ["issue_width", "fp_per_cycle", "vector_bits"].map(str::to_owned).to_vec(),
+        core: Vec::new(),
+        guesses: Vec::new(),
     })
 }
 
@@ -88,7 +95,8 @@ pub(crate) struct Costs<'a> {
     profile: &'a Profile,
     built: &'a Built,
     program: &'a Program,
-    how: CostArg,
+    /// The model of costs.
+    pub how: CostArg,
     /// Windows made again, for the schedule.
     replays: Option<Replays<'a>>,
     /// Nanoseconds by spot on the traced machine; `None`
@@ -130,9 +138,49 @@ impl<'a> Costs<'a> {
     }
 
     fn by_roofline(&self, machine: &Machine) -> BTreeMap<Place, f64> {
+        self.roofline(machine).into_iter().map(|(place, cost)| (place, cost.total())).collect()
+    }
+
+    fn roofline(&self, machine: &Machine) -> BTreeMap<Place, cost::Cost> {
         let spot_of = |function: usize, label: u64| spots::spot_of(self.built, function, label);
-        let costs = cost::by_spot(&self.built.skeleton, &self.built.executions, &spot_of, machine);
-        costs.into_iter().map(|(place, cost)| (place, cost.total())).collect()
+        cost::by_spot(&self.built.skeleton, &self.built.executions, &spot_of, machine)
+    }
+
+    /// Parts of the time of spots on the traced machine; empty where nothing is modelled.
+    pub fn breakdown(&self) -> BTreeMap<Place, Breakdown> {
+        match (&self.replays, self.profile.run.processor) {
+            (Some(replays), Some(processor)) => {
+                let misses = self.program.misses(self.profile, &sizes(self.profile));
+                let (Some(first), Some(last)) = (misses.first(), misses.last()) else {
+                    return BTreeMap::new();
+                };
+                let sources = [first, misses.get(1).unwrap_or(last), last];
+                breakdown::by_spot(self.built, replays, measured(self.profile, &processor), sources)
+            }
+            _ if self.how == CostArg::Paper => self.roofline_breakdown(),
+            _ => BTreeMap::new(),
+        }
+    }
+
+    fn roofline_breakdown(&self) -> BTreeMap<Place, Breakdown> {
+        let Some(machine) = here(self.profile) else { return BTreeMap::new() };
+        let instructions = spots::instructions(self.built);
+        let parts = self.roofline(&machine).into_iter().filter_map(|(place, cost)| {
+            let (executed, _) = *instructions.get(&place)?;
+            let total = cost.total();
+            (total > 0.0 && executed > 0.0).then(|| {
+                let waits = (cost.memory - cost.overlap) / total;
+                let found = Breakdown {
+                    compute: 1.0 - waits,
+                    waits: [0.0, 0.0, waits],
+                    overlap: cost.overlap / total,
+                    cycles_per_instruction: total * machine.clock_ghz / executed,
+                    ..Breakdown::default()
+                };
+                (place, found)
+            })
+        });
+        parts.collect()
     }
 
     /// `misses`: of the machine's caches, smallest first.
@@ -142,17 +190,50 @@ impl<'a> Costs<'a> {
         processor: Processor,
         misses: &[SizeMisses],
     ) -> BTreeMap<Place, f64> {
+        self.by_schedule_of(replays, processor, misses, &self.built.executions)
+    }
+
+    fn by_schedule_of(
+        &self,
+        replays: &Replays<'_>,
+        processor: Processor,
+        misses: &[SizeMisses],
+        executions: &BTreeMap<(usize, u64), f64>,
+    ) -> BTreeMap<Place, f64> {
         // Misses of the last cache go to memory, for any number of caches.
         let (Some(first), Some(last)) = (misses.first(), misses.last()) else { return BTreeMap::new() };
         let second = misses.get(1).unwrap_or(last);
         let costs = replays.costs(processor, [first, second, last]);
-        schedule::by_spot(self.built, &costs, &self.built.executions)
+        schedule::by_spot(self.built, &costs, executions)
     }
 
     /// Shares of spots on the traced machine, and the shares'
     /// selection quality against the stops, for 1 … 10 spots.
     pub fn shares(&self, spots: &[Spot]) -> Option<ByModel> {
-        let costs = self.here.as_ref()?;
+        Some(self.shares_of(self.here.as_ref()?, spots))
+    }
+
+    /// The same with other executions of blocks, by number of the function and label.
+    pub fn shares_with(
+        &self,
+        spots: &[Spot],
+        executions: &BTreeMap<(usize, u64), f64>,
+    ) -> Option<ByModel> {
+        let costs = match (&self.replays, self.profile.run.processor) {
+            (Some(replays), Some(processor)) => {
+                let misses = self.program.misses(self.profile, &sizes(self.profile));
+                self.by_schedule_of(replays, measured(self.profile, &processor), &misses, executions)
+            }
+            _ => {
+                let spot_of = |function: usize, label: u64| spots::spot_of(self.built, function, label);
+                let found = cost::by_spot(&self.built.skeleton, executions, &spot_of, &here(self.profile)?);
+                found.into_iter().map(|(place, cost)| (place, cost.total())).collect()
+            }
+        };
+        Some(self.shares_of(&costs, spots))
+    }
+
+    fn shares_of(&self, costs: &BTreeMap<Place, f64>, spots: &[Spot]) -> ByModel {
         let all: f64 = costs.values().sum();
         let shares: BTreeMap<Place, f64> =
             costs.iter().map(|(place, cost)| (*place, cost / all.max(1e-300))).collect();
@@ -160,7 +241,7 @@ impl<'a> Costs<'a> {
         order.sort_by(|a, b| shares.get(b).unwrap_or(&0.0).total_cmp(shares.get(a).unwrap_or(&0.0)));
         let measured: BTreeMap<Place, f64> = spots.iter().map(|spot| (spot.place, spot.share.0)).collect();
         let quality = spots::selection_quality(&order, &measured, MOST);
-        Some(ByModel { how: self.how, shares, quality })
+        ByModel { how: self.how, shares, quality }
     }
 }
 

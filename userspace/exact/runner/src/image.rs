@@ -33,6 +33,8 @@ pub struct Image {
     pub summary: Option<Summary>,
     /// Executions of the threads.
     pub mix: Mix,
+    /// Executions of each static instruction; empty where only chosen ones are counted.
+    pub executed: Vec<u64>,
     /// Static instructions as recorded.
     pub records: Vec<InstructionRecord>,
     /// Facts from the instructions' bytes.
@@ -150,6 +152,7 @@ fn finish(region: &Region) -> Image {
         threads: Vec::new(),
         summary: None,
         mix: Mix::default(),
+        executed: Vec::new(),
         records,
         mappings: parse_log(&log),
         objects: Numbered::parse(&log, region.placed()),
@@ -206,7 +209,11 @@ fn finish(region: &Region) -> Image {
         let left = seen.map(|seen| region.unseen(index, seen));
         let left = left.and_then(|left| inside::select(region, &record.extra, &left));
         let unseen = |consumed: u64| left.clone().unwrap_or_else(|| region.unseen(index, consumed));
-        let counts = inside::counts(region, &record.extra).unwrap_or_else(|| record.counts.load(Relaxed));
+        let inside = inside::counts(region, &record.extra);
+        let counts = inside.unwrap_or_else(|| record.counts.load(Relaxed));
+        if inside.is_none() && header.restricted.load(Relaxed) == 0 {
+            add_executions(region, &code, counts, &mut image.executed);
+        }
         let mix = thread_mix(region, &code, &image.facts, counts);
         image.mix.merge(&mix);
         let mut accesses = 0;
@@ -294,6 +301,19 @@ fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u
     })
 }
 
+/// Adds a thread's executions to those of each instruction.
+fn add_executions(region: &Region, code: &Code<'_>, offset: u64, executed: &mut Vec<u64>) {
+    let span = Span::<u64>::from_parts(offset, BLOCKS);
+    // SAFETY: the process is gone, hence the numbers have no writer.
+    let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else { return };
+    executed.resize(code.instructions.len(), 0);
+    for (block, count) in code.blocks.iter().zip(counts).filter(|(_, count)| **count > 0) {
+        let first = block.first as usize;
+        let of_block = executed.get_mut(first..first.saturating_add(block.count as usize));
+        of_block.into_iter().flatten().for_each(|sum| *sum = sum.saturating_add(*count));
+    }
+}
+
 fn parse_log(log: &str) -> Vec<MappedFile> {
     let parse = |line: &str| {
         let mut fields = line.splitn(5, ' ');
@@ -319,6 +339,7 @@ mod tests {
             threads: Vec::new(),
             summary: None,
             mix: Mix::default(),
+            executed: Vec::new(),
             records: vec![record; 10],
             facts: Vec::new(),
             mappings,

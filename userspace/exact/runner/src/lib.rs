@@ -8,6 +8,7 @@
 
 pub mod cache;
 pub mod ending;
+mod executions;
 mod extra;
 pub mod find;
 mod fine;
@@ -342,8 +343,9 @@ fn read_object(file: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A report for printing: without the table of costs, which only `-o` keeps.
+/// A report for printing: without the tables of costs and executions, which only `-o` keeps.
 pub fn without_costs(mut report: Report) -> Report {
+    report.executions = None;
     if let Some(cache_use) = &mut report.cache_use {
         cache_use.costs = None;
     }

@@ -79,6 +79,15 @@ impl Names {
         }
     }
 
+    /// Path and build id of an instruction's file, and the address in the file.
+    pub fn in_file(&mut self, image: &Image, instruction: u32) -> Option<(String, String, u64)> {
+        let record = image.records.get(instruction as usize)?;
+        let mapping = image.mapping(instruction)?;
+        let offset = record.address - mapping.start + mapping.offset;
+        let file = self.file(&mapping.path)?;
+        Some((mapping.path.clone(), file.info.build_id.clone(), file.address(offset)?))
+    }
+
     /// Whether an instruction is a stub of a procedure linkage table.
     pub fn is_linkage(&mut self, image: &Image, instruction: u32) -> bool {
         let Some(record) = image.records.get(instruction as usize) else { return false };

@@ -101,6 +101,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         cache_use: machine.map(|machine| cache::of(&total.simulated, machine, &about.skipped)),
         counted_in_part: Some(total.torn),
         empty: why_empty(total),
+        executions: total.executions.describe(),
         mix: Some(mix(total)),
         notices: total.notices.iter().chain(&apart).chain(machine_notices).cloned().collect(),
         out_of_order_buffers: Some(total.out_of_turn),

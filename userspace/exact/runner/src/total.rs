@@ -12,6 +12,7 @@ use locality_stream::{DataType, Mix};
 
 use super::{
     cache::Simulated,
+    executions::Executions,
     extra::Extra,
     image::{Image, Thread},
     names::Names,
@@ -28,6 +29,8 @@ pub struct Total {
     pub stores: u64,
     /// Executed instructions.
     pub mix: Mix,
+    /// Executions of each instruction of files.
+    pub executions: Executions,
     /// By granularity in bytes.
     pub grains: BTreeMap<u64, Grain>,
     /// Threads with process id.
@@ -128,6 +131,7 @@ impl Total {
     pub fn add(&mut self, image: Image, names: &mut Names) {
         self.programs.push((image.pid, image.program.clone()));
         self.mix.merge(&image.mix);
+        self.executions.add(&image, names);
         self.out_of_turn += u64::from(image.out_of_turn);
         self.functions_found |= image.functions_found;
         self.extra.merge(&image.extra);

@@ -17,6 +17,7 @@ pub mod cache_use;
 pub mod comparison;
 pub mod costs;
 pub mod diff;
+pub mod executions;
 pub mod groups;
 pub mod hot;
 pub mod ledger;
@@ -79,6 +80,10 @@ pub struct Report {
     /// is then 1, except for a launched command, whose own status is passed on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty: Option<String>,
+    /// Exact, as stored by `-o`: executions of each instruction
+    /// of files. Absent with `--function`, `--inclusive` and `--type`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executions: Option<Vec<executions::FileExecutions>>,
     /// Frames of call paths, each once; absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Vec<Arc<place::Frame>>>,

@@ -417,7 +417,7 @@ pub(in crate::text) fn trips(of: &Trips) -> String {
 }
 
 /// What limits a loop, in words.
-pub(in crate::text) fn bound_by(bound: &str) -> &str {
+pub fn bound_by(bound: &str) -> &str {
     match bound {
         "integer_chain" => "chain of integers",
         "fp_add_chain" => "chain of additions",
