@@ -1,5 +1,5 @@
 //! The execution model of real traces: trip counts of a program with known loops, effects of new
-//! inputs and edits, and refusals; gzip, a program without symbols.
+//! inputs and edits, machines, an exact run of the program, and refusals; gzip, a program without symbols.
 #![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::path::{Path, PathBuf};
@@ -294,4 +294,63 @@ fn a_picture_has_a_row_for_each_step_of_the_path() {
     let page = picture.stdout;
     assert!(page.starts_with("<svg ") && page.ends_with("</svg>\n") && !page.contains("<script"), "{page}");
     assert!(page.contains("arg0 - 2") && page.contains(">stencil<"), "{page}");
+}
+
+fn exactly(file: &Path, command: &[&str]) {
+    let _beside = beside();
+    let done = Tracer::new()
+        .args(["exact".as_ref(), "-o".as_ref(), file.as_os_str()])
+        .args(["--report", "/dev/null", "--"])
+        .args(command)
+        .run();
+    assert!(done.status.success(), "{}", done.stderr);
+}
+
+/// The rounds of both runs are alike, so their number does not matter.
+#[test]
+fn an_exact_run_confirms_trips_branches_and_executions() {
+    requires!(root, btf);
+    requires!(command("qemu-x86_64"));
+    let Trace { folder, profile, program } = trace();
+    let file = folder.path().join("same.exact");
+    exactly(&file, &[program.to_str().expect("a path"), "300", "1"]);
+    let path = file.to_str().expect("a path");
+    let found = json(profile, &["--check", path]);
+    let check = &found["check"];
+    // The inner loops of the square have an exact count.
+    let loops = check["loops"].as_array().expect("loops");
+    let square: Vec<&Value> = loops.iter().filter(|row| row["function"] == "stencil").collect();
+    assert!(!square.is_empty(), "{check:#}");
+    for row in square {
+        let exact = row["exact"].as_f64().expect("a number");
+        assert!(near(exact, N - 2.0, 1e-3) && row["iterations"] == N - 2.0, "{row:#}");
+    }
+    let number = |pointer: &str| check.pointer(pointer).and_then(Value::as_f64).expect("a number");
+    assert!(number("/branches/mean") < 0.02 && number("/branches/n") > 5.0, "{check:#}");
+    // 300 windows would be within 0.10; this trace has some tens.
+    assert!(number("/total_variation/windows") < 0.35, "{check:#}");
+    for (cost, counts) in [("schedule", "exact"), ("schedule", "windows"), ("paper", "exact")] {
+        let quality = check["selection_quality"][cost][counts].as_array().expect("a row");
+        let within =
+            quality.iter().all(|value| value.as_f64().is_some_and(|value| (0.0..=1.0).contains(&value)));
+        assert!(!quality.is_empty() && quality.len() <= 10 && within, "{quality:?}");
+    }
+    let text = model(profile, &["--check", path]);
+    assert!(text.stdout.contains("The model against the exact run"), "{}", text.stdout);
+}
+
+#[test]
+fn an_exact_run_of_another_program_is_refused() {
+    requires!(root, btf);
+    requires!(command("qemu-x86_64"));
+    let Trace { folder, profile, .. } = trace();
+    let file = folder.path().join("other.exact");
+    exactly(&file, &["/bin/true"]);
+    let refused = model(profile, &["--check", file.to_str().expect("a path")]);
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", refused.stdout);
+    let words = refused.stderr.trim();
+    assert!(words.contains("is the exact run of another program") && words.lines().count() == 1, "{words}");
+    // An exact run in place of the profile, and a profile in place of the exact run.
+    let swapped = model(profile, &["--check", profile.to_str().expect("a path")]);
+    assert!(swapped.stderr.contains("is no report of an exact run"), "{}", swapped.stderr);
 }

@@ -271,7 +271,8 @@ impl Machine {
             return Err(BadMachine("`memory` is missing: { latency, bytes_per_cycle }".to_owned()));
         };
         unknown(memory_table, &["latency", "bytes_per_cycle", STORED], "memory")?;
-        let mut number = |key: &str, low: f64, high: f64| reader.number(memory_table, "memory", key, (low, high));
+        let mut number =
+            |key: &str, low: f64, high: f64| reader.number(memory_table, "memory", key, (low, high));
         let mut memory = Level {
             bytes: f64::INFINITY,
             latency: number("latency", 1.0, 10_000.0)?,

@@ -26,7 +26,7 @@ pub(crate) struct Checked {
     quality: Vec<(&'static str, &'static str, Vec<f64>)>,
 }
 
-/// Reads the exact run; `None` without the option.
+/// Reads the exact run.
 ///
 /// # Errors
 /// No exact report, one without executions, or one of another program: a sentence.
@@ -39,17 +39,13 @@ pub(super) fn read(path: &Path, profile: &Profile) -> Result<Exact> {
     let Some(files) = &report.executions else {
         bail!(
             "{name} has no executions of instructions: run `locality-bpf exact -o FILE -- COMMAND` with this \
-             version, without --function, --inclusive and --one-order"
+             version, without --function and --inclusive"
         );
     };
     let number = |file: &FileExecutions| {
-        let same = |path: &str| match file.build_id.is_empty() {
-            true => path == file.file,
-            false => false,
-        };
-        profile.modules.iter().position(|module| {
-            (!file.build_id.is_empty() && module.build_id == file.build_id)
-                || (module.build_id.is_empty() && same(&module.path))
+        profile.modules.iter().position(|module| match file.build_id.is_empty() {
+            true => module.build_id.is_empty() && module.path == file.file,
+            false => module.build_id == file.build_id,
         })
     };
     refuse_another(&report, files, profile, &number, &name.to_string())?;
@@ -74,24 +70,30 @@ fn refuse_another(
     number: &dyn Fn(&FileExecutions) -> Option<usize>,
     name: &str,
 ) -> Result<()> {
+    // Programs are named as they were called, executed files by their whole path.
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let programs = report.run.programs.as_deref().unwrap_or_default();
-    let own: Vec<&FileExecutions> =
-        files.iter().filter(|file| programs.iter().any(|program| program.file == file.file)).collect();
+    let is_own = |file: &&FileExecutions| {
+        programs.iter().any(|program| base(&program.file) == base(&file.file)) || !file.file.contains(".so")
+    };
+    let own: Vec<&FileExecutions> = files.iter().filter(is_own).collect();
     if own.iter().any(|file| number(file).is_some()) {
         return Ok(());
     }
-    let id = |id: &str| if id.is_empty() { "without a build id".to_owned() } else { format!("build id {id}") };
+    let id =
+        |id: &str| if id.is_empty() { "without a build id".to_owned() } else { format!("build id {id}") };
     let first = own.first();
-    let what = first.map_or_else(|| report.run.command.clone(), |file| format!("{} ({})", file.file, id(&file.build_id)));
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    let twin = first.and_then(|file| {
-        profile.modules.iter().find(|module| base(&module.path) == base(&file.file))
-    });
+    let what = first
+        .map_or_else(|| report.run.command.clone(), |file| format!("{} ({})", file.file, id(&file.build_id)));
+    let twin =
+        first.and_then(|file| profile.modules.iter().find(|module| base(&module.path) == base(&file.file)));
     let traced = twin.map_or_else(
         || shortened(&profile.run.command, 60),
         |module| format!("{} ({})", module.path, id(&module.build_id)),
     );
-    bail!("{name} is the exact run of another program, {what}, not of the traced {traced}: run `locality-bpf exact` on that one")
+    bail!(
+        "{name} is the exact run of another program, {what}, not of the traced {traced}: run `locality-bpf exact` on that one"
+    )
 }
 
 /// Compares. `costs`: for the selection quality.
@@ -116,7 +118,8 @@ pub(super) fn compare(
 pub(super) fn tables(model: &Model, names: &Names, page: &mut String) {
     let Some(Checked { found, quality }) = &model.checked else { return };
     page.push_str("\nThe model against the exact run\n");
-    let _ = writeln!(page, "Share of the time at stops that the first N spots hold, of what the best N hold, %");
+    let _ =
+        writeln!(page, "Share of the time at stops that the first N spots hold, of what the best N hold, %");
     let heads: String = (1..=10).fold(String::new(), |heads, n| format!("{heads}{n:>5}"));
     let _ = writeln!(page, "  {:<34}{heads}   mean  worst", "N");
     for (cost, counts, values) in quality {
@@ -149,11 +152,17 @@ pub(super) fn tables(model: &Model, names: &Names, page: &mut String) {
         units::count(branches.left_out as u64)
     );
     if !found.loops.is_empty() {
-        let _ = writeln!(page, "  {:<50}{:>14}{:>14}{:>10}  instructions", "Iterations of loops", "model", "exact", "off");
+        let _ = writeln!(
+            page,
+            "  {:<50}{:>14}{:>14}{:>10}  instructions",
+            "Iterations of loops", "model", "exact", "off"
+        );
     }
     for row in found.loops.iter().take(ROWS) {
         let model_trips = row.model.map_or_else(|| "not known".to_owned(), digits_of);
-        let off = row.model.map_or_else(String::new, |trips| format!("{:+.1} %", 100.0 * (trips / row.exact - 1.0)));
+        let off = row
+            .model
+            .map_or_else(String::new, |trips| format!("{:+.1} %", 100.0 * (trips / row.exact - 1.0)));
         let _ = writeln!(
             page,
             "  {:<50}{model_trips:>14}{:>14}{off:>10}  {} %",

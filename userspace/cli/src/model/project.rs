@@ -214,11 +214,7 @@ impl<'a> Costs<'a> {
     }
 
     /// The same with other executions of blocks, by number of the function and label.
-    pub fn shares_with(
-        &self,
-        spots: &[Spot],
-        executions: &BTreeMap<(usize, u64), f64>,
-    ) -> Option<ByModel> {
+    pub fn shares_with(&self, spots: &[Spot], executions: &BTreeMap<(usize, u64), f64>) -> Option<ByModel> {
         let costs = match (&self.replays, self.profile.run.processor) {
             (Some(replays), Some(processor)) => {
                 let misses = self.program.misses(self.profile, &sizes(self.profile));

@@ -143,7 +143,8 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const HOSTILE: &str = "</text><script>alert(1)</script> a<b>::operator&&(\"x\", '\u{1}\u{0}\u{ffff}') ]]> &#0;";
+    const HOSTILE: &str =
+        "</text><script>alert(1)</script> a<b>::operator&&(\"x\", '\u{1}\u{0}\u{ffff}') ]]> &#0;";
 
     /// Elements in order, a depth each; panics where the text is not well formed.
     fn elements(page: &str) -> Vec<(usize, String)> {

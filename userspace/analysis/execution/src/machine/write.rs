@@ -89,7 +89,9 @@ pub fn calibrated(found: &Calibrated) -> Result<String, BadMachine> {
             }
         }
         let latency = match level.latency.to_bits() == default.latency.to_bits() {
-            true => row(processor.load + level.latency, "not measured here: the timing model's default", "guess"),
+            true => {
+                row(processor.load + level.latency, "not measured here: the timing model's default", "guess")
+            }
             false => row(processor.load + level.latency, &measured, "measured"),
         };
         let _ = writeln!(page, "latency = {latency}");
@@ -113,7 +115,8 @@ pub fn calibrated(found: &Calibrated) -> Result<String, BadMachine> {
 
 /// `{ value = …, source = "…", kind = "…" }`, with four digits.
 fn row(value: f64, source: &str, kind: &str) -> String {
-    let rounded: f64 = if value.abs() < 1e4 { format!("{value:.3e}").parse().unwrap_or(value) } else { value };
+    let rounded: f64 =
+        if value.abs() < 1e4 { format!("{value:.3e}").parse().unwrap_or(value) } else { value };
     format!("{{ value = {rounded}, source = {}, kind = \"{kind}\" }}", quoted(source))
 }
 
@@ -168,7 +171,9 @@ mod tests {
         let mut of = *processor;
         let mut numbers: Vec<f64> = CORE.iter().map(|key| *(key.of)(&mut of)).collect();
         numbers.extend([of.clock, of.width, of.floats, of.load]);
-        numbers.extend(of.levels.iter().flat_map(|level| [level.from, level.latency, level.between, level.stored]));
+        numbers.extend(
+            of.levels.iter().flat_map(|level| [level.from, level.latency, level.between, level.stored]),
+        );
         numbers
     }
 
