@@ -2,9 +2,10 @@
 //!
 //! `cli` has the user's options, `agent` starts the agent and queries the store, `plan` checks a
 //! trace's options on the machine. `compare` compares two reports, `diff` two profiles, `model`
-//! prints the execution model, `calibrate` the machine. `export` writes for further programs (`private_file`: readable by
-//! the user alone), `objects` lists variables, `html` writes the page for a browser and `browser`
-//! opens the page. `mends` has remedies of errors, `pager` shows long pages on a terminal.
+//! prints the execution model, `calibrate` the machine. `export` writes for further programs
+//! (`private_file`: readable by the user alone), `objects` lists variables, `html` writes the page for
+//! a browser and `browser` opens the page. `mends` has remedies of errors, `pager` shows long pages on
+//! a terminal.
 //!
 //! Not here: measuring (`locality-tracer`, `locality-runner`),
 //! and the limits of a machine (`locality-doctor`).

@@ -9,9 +9,9 @@
 //!   and Tc sum to T.
 //! - To: the lines' latencies, each after the other, less the waits: the part that other work covers.
 //!
-//! What binds a spot is the limit without which it gains most. Sources of error: those of [`crate::schedule`];
-//! foreseen lines count with the whole latency in To; waits of a level depend on the order of adding levels,
-//! since lines of two levels may overlap.
+//! What binds a spot is the limit without which it gains most. Sources of error: those of
+//! [`crate::schedule`]; foreseen lines count with the whole latency in To; waits of a level depend on the
+//! order of adding levels, since lines of two levels may overlap.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! The model against an exact run of the same program: the tables of the paper's section VI for any program.
 //!
-//! An exact run counts executions of instructions. Counts of transfers follow where a block has one successor,
-//! or a successor has one block before it; the remaining branch of two follows from the rest. Branches and
-//! loops without such counts are left out, and counted.
+//! An exact run counts executions of instructions. Counts of transfers follow where a block has one
+//! successor, or a successor has one block before it; the remaining branch of two follows from the rest.
+//! Branches and loops without such counts are left out, and counted.
 //!
 //! Sources of error: the exact run may have another input or another length than the trace. A library may
 //! choose other variants of functions there, for lack of instructions in the emulated processor.
@@ -133,8 +133,8 @@ pub fn check(built: &Built, expected: Option<&Expected>, exact: &Exact) -> Check
     }
 }
 
-/// Half the sum of differences of shares of instructions. `truth` may sum to less than 1: the rest is the share
-/// of instructions that the model has no block for.
+/// Half the sum of differences of shares of instructions. `truth` may sum to less than 1: the rest is the
+/// share of instructions that the model has no block for.
 fn variation(
     built: &Built,
     executions: &BTreeMap<(usize, u64), f64>,
