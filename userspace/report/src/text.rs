@@ -31,7 +31,6 @@ use wording::{clock, ended_by, reuses_within, worded};
 mod loops_text;
 pub mod screen;
 mod wording;
-
 pub use screen::tables::bound_by;
 
 /// Columns of the report.
