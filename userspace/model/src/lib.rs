@@ -58,7 +58,8 @@ pub struct Profile {
     pub loops: Vec<SeenLoop>,
     /// Control flow of windows, in the order of samples; none in a profile without control flow.
     pub flows: Vec<WindowFlow>,
-    /// Instructions of windows by class and parallelism, in the order of samples; none with `--no-parallelism`.
+    /// Instructions of windows by class, and parallelism, in the order of samples; none with
+    /// `--no-parallelism`.
     pub executions: Vec<WindowExecution>,
     /// Values compared by tests of loops, in the order of samples; none with `--no-values`.
     pub readings: Vec<LoopReading>,

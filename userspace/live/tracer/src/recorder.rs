@@ -510,22 +510,6 @@ impl Assembler {
         found
     }
 
-    /// Writes the parallelism of a window.
-    fn parallelism(&mut self, sample: SampleId, pid: u32, taken: &WindowTaken) {
-        let Some(parallelism) = &mut self.parallelism else { return };
-        let view = self.pace.view(taken);
-        let found = view.and_then(|view| parallelism.observe(sample, pid, taken.log.generation, &view));
-        if let Some(found) = found {
-            self.store.execution(found);
-        }
-    }
-
-    fn forget_parallelism(&mut self, pid: u32) {
-        if let Some(parallelism) = &mut self.parallelism {
-            parallelism.forget(pid);
-        }
-    }
-
     /// Writes the loops that a window shows.
     fn loops(&mut self, sample: SampleId, pid: u32, walk: &Walk, taken: &WindowTaken) {
         let found = self.pace.view(taken).and_then(|view| self.loops.observe(pid, &view));

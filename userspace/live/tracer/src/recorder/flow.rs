@@ -1,11 +1,29 @@
-//! The assembler's part about control flow: the files that transfers of a window lie in, and the rows.
+//! The assembler's part about control flow, the files that transfers of a window lie in, and about
+//! parallelism: the rows.
 
+use locality_capture::events::WindowTaken;
 use locality_loops::Transfers;
 use locality_model::{FlowEdge, LoopReading, ModuleId, SampleId, WindowFlow};
 
 use super::Assembler;
 
 impl Assembler {
+    /// Writes the parallelism of a window.
+    pub(super) fn parallelism(&mut self, sample: SampleId, pid: u32, taken: &WindowTaken) {
+        let Some(parallelism) = &mut self.parallelism else { return };
+        let view = self.pace.view(taken);
+        let found = view.and_then(|view| parallelism.observe(sample, pid, taken.log.generation, &view));
+        if let Some(found) = found {
+            self.store.execution(found);
+        }
+    }
+
+    pub(super) fn forget_parallelism(&mut self, pid: u32) {
+        if let Some(parallelism) = &mut self.parallelism {
+            parallelism.forget(pid);
+        }
+    }
+
     /// Writes where control went in a window, and what tests of loops compared.
     pub(super) fn flow(&mut self, sample: SampleId, pid: u32, flow: &Transfers) {
         let mut modules: Vec<(ModuleId, u64)> = Vec::new();
