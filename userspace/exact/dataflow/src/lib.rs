@@ -31,6 +31,7 @@ mod setup;
 mod shadow;
 mod state;
 mod summary;
+mod tasks;
 
 pub use handle::Engine;
 pub use levels::{BINS, Histogram, bin};
@@ -39,6 +40,7 @@ pub use regions::Regions;
 pub use setup::{BadSetup, LANES, LARGEST_WINDOW, Lane, Latency, Predict, Setup, View, window};
 pub use state::BranchCount;
 pub use summary::{LaneSummary, Summary};
+pub use tasks::{EdgeCount, NO_BLOCK, Node, NodeCount, TaskEngine, TaskSetup, TaskSummary};
 
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
