@@ -12,8 +12,11 @@
 //! they come to. [`Regions`] tells inclusive regions of functions. A [`View`] says which dependences
 //! are ignored.
 //!
+//! [`TaskEngine`] has basic blocks, calls or iterations in place of instructions, and the bytes that they
+//! hand over; [`partition`] divides them.
+//!
 //! Modules in the order in which data flows: `setup`, `ops` blocks as lists of places, `shadow` who
-//! wrote memory last, `engine` times, `predict` branches, `levels` distributions, `summary`.
+//! wrote memory last, `engine` times, `predict` branches, `levels` distributions, `summary`, `tasks`.
 //!
 //! Exact but for: what a kernel does in system calls; the last part of a thread that was killed (its
 //! predictor begins anew there); values older than 2^31 cycles in runs of more than 3 × 2^30 cycles
@@ -25,6 +28,7 @@ mod engine;
 mod handle;
 mod levels;
 mod ops;
+pub mod partition;
 mod predict;
 mod regions;
 mod setup;
