@@ -5,7 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::graph::LoopAt;
-use crate::ignore::IgnoreLines;
+use locality_symbols::IgnoreLines;
 use crate::library;
 use crate::lines::Line;
 use crate::names::{PathFrame, Resolver};
