@@ -7,15 +7,15 @@
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_cachesim::{Column, Totals};
-use locality_dataflow::Summary as Parallel;
+use locality_dataflow::{Summary as Parallel, TaskSummary};
 use locality_plugin::{
-    extra::{parallelism, simulated},
+    extra::{parallelism, simulated, tasks},
     functions::{CHOSEN, MARKS, SKIPPED},
     inside, lacking,
     region::{BLOCKS, Region, load_text},
 };
 use locality_reuse::{Engine, OpenError, Summary};
-use locality_stream::{Analysis as _, Code, Instruction, InstructionRecord, Mix, Span};
+use locality_stream::{Analysis as _, BlockRecord, Code, Instruction, InstructionRecord, Mix, Span};
 
 use super::cache::objects::Numbered;
 use super::extra::{self, Extra};
@@ -35,6 +35,8 @@ pub struct Image {
     pub mix: Mix,
     /// Static instructions as recorded.
     pub records: Vec<InstructionRecord>,
+    /// Static blocks as recorded.
+    pub blocks: Vec<BlockRecord>,
     /// Facts from the instructions' bytes.
     pub facts: Vec<Instruction>,
     /// Mapped files.
@@ -61,6 +63,8 @@ pub struct Image {
     pub skipped_found: u64,
     /// Parallelism of each thread: thread id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
+    /// Task parallelism of each thread.
+    pub tasks: Vec<TaskSummary>,
     /// A bit for each function in the image with measured whole calls.
     pub inclusive_found: u64,
     /// The last instruction of the last translated
@@ -151,6 +155,7 @@ fn finish(region: &Region) -> Image {
         summary: None,
         mix: Mix::default(),
         records,
+        blocks: marked.blocks.to_vec(),
         mappings: parse_log(&log),
         objects: Numbered::parse(&log, region.placed()),
         stopped: None,
@@ -168,6 +173,7 @@ fn finish(region: &Region) -> Image {
         simulated: None,
         skipped_found: header.skipped_found.load(Relaxed),
         parallelism: Vec::new(),
+        tasks: Vec::new(),
         inclusive_found: header.inclusive_found.load(Relaxed),
         lacking: None,
     };
@@ -242,6 +248,10 @@ fn finish(region: &Region) -> Image {
             Ok(found) => image.parallelism.push((tid, found)),
             Err(why) => image.stopped = Some(unreadable(&why)),
         }
+        match tasks(region, &record.extra, unseen) {
+            Ok(found) => image.tasks.extend(found),
+            Err(why) => image.stopped = Some(unreadable(&why)),
+        }
         image.threads.push(Thread { tid, accesses, instructions: mix.instructions });
     }
     image
@@ -288,7 +298,7 @@ fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u
     let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else {
         return Mix::default();
     };
-    let restricted = region.header().restricted.load(Relaxed) != 0;
+    let restricted = region.header().mix_restricted.load(Relaxed) != 0;
     Mix::of_chosen(code, facts, counts, |index| {
         !restricted || code.instructions.get(index).is_some_and(|record| record.address & CHOSEN != 0)
     })
@@ -320,6 +330,7 @@ mod tests {
             summary: None,
             mix: Mix::default(),
             records: vec![record; 10],
+            blocks: Vec::new(),
             facts: Vec::new(),
             mappings,
             objects: Numbered::default(),
@@ -333,6 +344,7 @@ mod tests {
             simulated: None,
             skipped_found: 0,
             parallelism: Vec::new(),
+            tasks: Vec::new(),
             inclusive_found: 0,
             lacking: None,
         };

@@ -70,6 +70,10 @@ pub struct About {
     pub skipped: Vec<String>,
     /// Functions with whole calls reported.
     pub inclusive: Vec<String>,
+    /// Ignored lines.
+    pub ignored_lines: Vec<String>,
+    /// Parts of a partition of the tasks.
+    pub partition: Option<u32>,
     /// The simulated caches.
     pub machine: Option<Machine>,
 }
@@ -93,7 +97,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         tid: thread.tid,
     });
     let machine = about.machine.as_ref();
-    let (parallelism, functions) = total.parallelism.describe(&about.inclusive);
+    let (parallelism, functions) = total.parallelism.describe(&about.inclusive, &about.ignored_lines);
     Report {
         branches: parallelism.is_some().then(|| total.parallelism.branches()),
         functions,
@@ -114,6 +118,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         reuse: reuse.collect(),
         run: run(total, about),
         schema: SCHEMA_1.to_owned(),
+        tasks: total.tasks.describe(about.partition, &about.ignored_lines),
         threads: Some(Threads::List(threads.collect())),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         without_context: Some(total.folded),

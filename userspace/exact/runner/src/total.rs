@@ -17,6 +17,7 @@ use super::{
     names::Names,
     pairs::Pairs,
     parallelism::Parallelism,
+    tasks::Tasks,
 };
 
 /// The reported results.
@@ -54,6 +55,8 @@ pub struct Total {
     pub skipped_found: u64,
     /// Parallelism.
     pub parallelism: Parallelism,
+    /// Task parallelism.
+    pub tasks: Tasks,
     /// A bit for each function found, of the functions with whole calls reported.
     pub inclusive_found: u64,
     /// By process: the instruction translated last, if QEMU lacks the instruction.
@@ -170,6 +173,8 @@ impl Total {
             }
         }
         self.parallelism.add(&image, names);
+        self.tasks.add(&image, names);
+        self.partial |= image.tasks.iter().any(|found| found.full);
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;
         self.stores += summary.stores;
