@@ -155,25 +155,15 @@ impl<'a> Graph<'a> {
                 }
             }
             let fits = |part: &usize| at(&sums, *part).saturating_add(weight) <= share;
-            let best = (0..parts).filter(fits).max_by_key(|part| (at(&common, *part), Reverse(at(&sums, *part)), Reverse(*part)));
+            let best = (0..parts)
+                .filter(fits)
+                .max_by_key(|part| (at(&common, *part), Reverse(at(&sums, *part)), Reverse(*part)));
             let best = best.or_else(|| (0..parts).min_by_key(|part| (at(&sums, *part), *part))).unwrap_or(0);
             let sum = at(&sums, best) + weight;
             set(&mut sums, best, sum);
             nodes.iter().for_each(|node| set(&mut part, *node, best));
         }
         part
-    }
-
-    /// What a move of a node to a part saves.
-    fn gain(&self, part: &[usize], node: usize, to: usize) -> i64 {
-        let here = at(part, node);
-        let mut gain = 0;
-        for (other, bytes) in self.near.get(node).into_iter().flatten() {
-            let there = at(part, *other);
-            gain += if there == to { bytes.cast_signed() } else { 0 };
-            gain -= if there == here { bytes.cast_signed() } else { 0 };
-        }
-        gain
     }
 
     /// A pass: each node moves once at most, the best move first, and the best state met stays. False if
@@ -184,18 +174,15 @@ impl<'a> Graph<'a> {
             let sum = at(&sums, *part) + at(self.work, node);
             set(&mut sums, *part, sum);
         }
+        let mut common = Common::new(self, part);
         let mut heap = BinaryHeap::new();
-        let offer = |heap: &mut BinaryHeap<_>, part: &[usize], node: usize| {
-            // Only parts in touch: a move elsewhere saves nothing.
-            let mut targets: Vec<usize> =
-                self.near.get(node).into_iter().flatten().map(|(other, _)| at(part, *other)).collect();
-            targets.sort_unstable();
-            targets.dedup();
-            for to in targets.into_iter().filter(|to| *to != at(part, node)) {
-                heap.push((self.gain(part, node, to), Reverse(node), Reverse(to)));
+        // Only parts in touch: a move elsewhere saves nothing.
+        let offer = |heap: &mut BinaryHeap<_>, common: &Common, node: usize, here: usize| {
+            for to in common.parts(node).filter(|to| *to != here) {
+                heap.push((common.gain(node, here, to), Reverse(node), Reverse(to)));
             }
         };
-        (0..part.len()).for_each(|node| offer(&mut heap, part, node));
+        (0..part.len()).for_each(|node| offer(&mut heap, &common, node, at(part, node)));
         let mut moved = vec![false; part.len()];
         let mut moves: Vec<(usize, usize)> = Vec::new();
         let (mut sum, mut best, mut length) = (0_i64, 0_i64, 0);
@@ -203,9 +190,9 @@ impl<'a> Graph<'a> {
             if at(&moved, node) || at(part, node) == to {
                 continue;
             }
-            let now = self.gain(part, node, to);
+            let now = common.gain(node, at(part, node), to);
             if now != gain {
-                heap.push((now, Reverse(node), Reverse(to)));
+                // Offered again when it changed.
                 continue;
             }
             let weight = at(self.work, node);
@@ -223,9 +210,19 @@ impl<'a> Graph<'a> {
             if sum > best {
                 (best, length) = (sum, moves.len());
             }
-            for (other, _) in self.near.get(node).into_iter().flatten() {
-                if !at(&moved, *other) {
-                    offer(&mut heap, part, *other);
+            for (other, bytes) in self.near.get(node).into_iter().flatten() {
+                common.change(*other, from, to, *bytes);
+                let here = at(part, *other);
+                if at(&moved, *other) {
+                    continue;
+                }
+                if here == from || here == to {
+                    // Every move of the neighbour has another gain now.
+                    offer(&mut heap, &common, *other, here);
+                } else {
+                    for there in [from, to] {
+                        heap.push((common.gain(*other, here, there), Reverse(*other), Reverse(there)));
+                    }
                 }
             }
         }
@@ -233,6 +230,53 @@ impl<'a> Graph<'a> {
             set(part, node, from);
         }
         best > 0
+    }
+}
+
+/// Bytes in common of each node with the parts in touch.
+struct Common(Vec<Vec<(usize, u64)>>);
+
+impl Common {
+    fn new(graph: &Graph<'_>, part: &[usize]) -> Self {
+        let mut common = Common(vec![Vec::new(); part.len()]);
+        for (node, near) in graph.near.iter().enumerate() {
+            for (other, bytes) in near {
+                common.add(node, at(part, *other), *bytes);
+            }
+        }
+        common
+    }
+
+    fn add(&mut self, node: usize, part: usize, bytes: u64) {
+        let Some(list) = self.0.get_mut(node) else { return };
+        match list.iter_mut().find(|(known, _)| *known == part) {
+            Some((_, sum)) => *sum += bytes,
+            None => list.push((part, bytes)),
+        }
+    }
+
+    /// A neighbour went from a part to another.
+    fn change(&mut self, node: usize, from: usize, to: usize, bytes: u64) {
+        if let Some(list) = self.0.get_mut(node)
+            && let Some((_, sum)) = list.iter_mut().find(|(known, _)| *known == from)
+        {
+            *sum -= bytes;
+            list.retain(|(_, sum)| *sum > 0);
+        }
+        self.add(node, to, bytes);
+    }
+
+    fn parts(&self, node: usize) -> impl Iterator<Item = usize> {
+        self.0.get(node).into_iter().flatten().filter(|(_, sum)| *sum > 0).map(|(part, _)| *part)
+    }
+
+    /// What a move saves.
+    fn gain(&self, node: usize, from: usize, to: usize) -> i64 {
+        let with = |part: usize| {
+            let known = self.0.get(node).into_iter().flatten().find(|(known, _)| *known == part);
+            known.map_or(0, |(_, sum)| sum.cast_signed())
+        };
+        with(to) - with(from)
     }
 }
 
@@ -310,6 +354,21 @@ mod tests {
         // A node larger than its share stays whole.
         let large = partition(&[100, 1, 1, 1], &[(0, 1, 5), (1, 2, 5), (2, 3, 5)], 2);
         assert!(large.work.contains(&100) || large.work.contains(&103), "{large:?}");
+    }
+
+    /// A hub with many neighbours, as in programs with a common variable: quadratic work would take minutes.
+    #[test]
+    fn large_graphs_with_hubs_take_seconds() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let count = 20_000;
+        let work: Vec<u64> = (0..count).map(|_| random.u64(1..100)).collect();
+        let mut edges: Vec<_> = (1..count).map(|node| (node % 3, node, random.u64(1..50))).collect();
+        edges
+            .extend((0..60_000).map(|_| (random.usize(0..count), random.usize(0..count), random.u64(1..50))));
+        let begun = std::time::Instant::now();
+        let found = partition(&work, &edges, 4);
+        assert!(found.balance() < 1.11 && begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
+        assert!(found.cut < edges.iter().map(|edge| edge.2).sum::<u64>() * 3 / 4, "{}", found.cut);
     }
 
     /// Against every partition of small random graphs: never below the best cut, the balance within its

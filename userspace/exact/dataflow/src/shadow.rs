@@ -241,13 +241,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
     /// Shows the values of written bytes, each with a bit for each byte of the word (bit 0: the
     /// lowest address). Values may be changed; unwritten bytes are not shown.
     #[inline(always)]
-    pub fn visit(
-        &mut self,
-        pages: &Pages,
-        address: u64,
-        size: u16,
-        mut see: impl FnMut(&mut [u32; L], u8),
-    ) {
+    pub fn visit(&mut self, pages: &Pages, address: u64, size: u16, mut see: impl FnMut(&mut [u32; L], u8)) {
         let mut at = address;
         let end = address.saturating_add(u64::from(size));
         while at < end {

@@ -43,9 +43,9 @@ use locality_plugin::{
     settings::{Mode, Settings},
 };
 use locality_profile::Reserved;
+use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
 use locality_symbols::{IgnoreLines, code_of_lines};
 use locality_units::parse::WrongUse;
-use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
 
 use locality_kernel::{launch, machine, writing};
 
@@ -54,8 +54,8 @@ use folder::Folder;
 use image::Image;
 use names::Names;
 pub use options::{CacheOptions, Options};
-pub use tasks::TasksArg;
 pub use parallelism::{IgnoreArg, LatencyArg, ParallelismOptions, PredictArg, ViewArg, WindowArg};
+pub use tasks::TasksArg;
 use total::Total;
 
 /// How often finished processes are collected.
@@ -93,7 +93,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let plugin = find::plugin()?;
     let folder = Folder::create()?;
     if let Some(ignored) = &ignored {
-        std::fs::write(folder.path().join(LINES), ignored).context("cannot write the list of ignored lines")?;
+        std::fs::write(folder.path().join(LINES), ignored)
+            .context("cannot write the list of ignored lines")?;
     }
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
     // Callgrind runs one thread at a time, with common caches.

@@ -108,13 +108,15 @@ impl Tasks {
                 let Some(sum) = self.nodes.get_mut(position) else { continue };
                 sum.executions += node.executions;
                 sum.work += node.work;
-                if let Some(instruction) = instruction.filter(|_| sum.place.is_none() && named.contains(&at)) {
+                if let Some(instruction) = instruction.filter(|_| sum.place.is_none() && named.contains(&at))
+                {
                     sum.place = Some(place(image, names, instruction, found.setup.node));
                 }
             }
             for edge in &found.edges {
                 let position = |node: u32| positions.get(node as usize).copied().unwrap_or(usize::MAX);
-                let sum = self.edges.entry((position(edge.from), position(edge.to), edge.memory)).or_default();
+                let sum =
+                    self.edges.entry((position(edge.from), position(edge.to), edge.memory)).or_default();
                 (sum.0, sum.1) = (sum.0 + edge.bytes, sum.1 + edge.values);
             }
         }

@@ -1,22 +1,15 @@
 //! `FILE:LINES`: source lines left out of an analysis (`application-properties-2012` calls them ignore
 //! lines), and the code of the lines, by DWARF.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    fs::File,
-    ops::Range,
-    path::Path,
-    str::FromStr,
-};
+use std::{collections::BTreeSet, fmt, fs::File, ops::Range, path::Path, str::FromStr};
 
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian};
 use object::read::elf::ElfFile64;
 use object::{CompressedData, CompressionFormat, Endianness, Object as _, ObjectSection as _};
 
 use crate::compressed::unpacked;
-use crate::elf::{Bytes, Elf};
 use crate::debug_file;
+use crate::elf::{Bytes, Elf};
 
 /// Files named in a refusal at most.
 const NAMED: usize = 5;
@@ -79,8 +72,7 @@ impl IgnoreLines {
     /// Whether a place is among the lines. A file given
     /// without directories stands for any directory.
     pub fn contains(&self, file: &str, line: u32) -> bool {
-        self.is_of(file)
-            && self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&line))
+        self.is_of(file) && self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&line))
     }
 }
 
@@ -114,7 +106,8 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
     let apart = debug_file::find(&elf, Path::new("/"), &path.to_string_lossy());
     let apart = apart.and_then(|file| Bytes::map(&file).ok());
     let found = [Some(&*elf.bytes), apart.as_deref()];
-    let rows: Vec<Row> = found.into_iter().flatten().filter_map(|bytes| rows(bytes, lines)).flatten().collect();
+    let rows: Vec<Row> =
+        found.into_iter().flatten().filter_map(|bytes| rows(bytes, lines)).flatten().collect();
     if rows.is_empty() {
         return Err(NoCode::NoDebug(name));
     }
@@ -134,10 +127,13 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
         let near = near.map_or(String::new(), |line| format!(" (the nearest is {line})"));
         return Err(NoCode::NoLine(name, wanted.clone(), near));
     }
-    let parsed = ElfFile64::<Endianness>::parse(&*elf.bytes).map_err(|error| unreadable(&error.to_string()))?;
+    let parsed =
+        ElfFile64::<Endianness>::parse(&*elf.bytes).map_err(|error| unreadable(&error.to_string()))?;
     let segments: Vec<_> = parsed
         .segments()
-        .map(|segment| (object::ObjectSegment::address(&segment), object::ObjectSegment::file_range(&segment)))
+        .map(|segment| {
+            (object::ObjectSegment::address(&segment), object::ObjectSegment::file_range(&segment))
+        })
         .collect();
     let offset = |address: u64| {
         let fits = |(start, (_, size)): &&(u64, (u64, u64))| (*start..start + size).contains(&address);

@@ -142,10 +142,8 @@ impl State {
             Node::Loops => 2,
         };
         let TaskSetup { view, .. } = setup;
-        self.plan = node
-            | u64::from(view.stack) << 8
-            | u64::from(view.induction) << 9
-            | u64::from(view.copies) << 10;
+        self.plan =
+            node | u64::from(view.stack) << 8 | u64::from(view.induction) << 9 | u64::from(view.copies) << 10;
         self.pieces = Span::allocate(arena, PIECES)?;
         self.limit = PIECES as u64;
         self.nodes = List::new(arena, 1 << 10)?;
@@ -182,13 +180,8 @@ impl State {
         if !sound {
             return None;
         }
-        let mut ranges = vec![
-            own,
-            self.pieces.range(),
-            self.nodes.range(),
-            self.edges.range(),
-            self.frames.range(),
-        ];
+        let mut ranges =
+            vec![own, self.pieces.range(), self.nodes.range(), self.edges.range(), self.frames.range()];
         ranges.extend(self.pages.ranges::<CELL, A>(arena)?);
         if !are_apart(arena, ranges) {
             return None;

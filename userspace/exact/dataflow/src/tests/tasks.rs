@@ -136,9 +136,10 @@ fn a_producer_hands_over_all_that_it_writes() {
         // An iteration takes the sum of the one before; the step and its end are known to all.
         assert_eq!((sum.memory, sum.bytes, sum.values), (false, (turns - 1) * 8, turns - 1), "{node:?}");
         // The writes wait for nothing, the additions for each other.
-        assert_eq!((found.work, found.span), if node == Node::Blocks { (9 * n, 5 + 4 * n) } else {
-            (9 * n, found.span)
-        });
+        assert_eq!(
+            (found.work, found.span),
+            if node == Node::Blocks { (9 * n, 5 + 4 * n) } else { (9 * n, found.span) }
+        );
         assert!(found.span >= 4 * n && found.span <= 4 * n + 20, "{}", found.span);
     }
 }

@@ -90,7 +90,8 @@ impl Page {
 
     fn partition(&mut self, partition: &Partition, tasks: &Tasks) {
         self.line("");
-        let pipeline = if partition.acyclic { "values pass in one direction" } else { "values pass both ways" };
+        let pipeline =
+            if partition.acyclic { "values pass in one direction" } else { "values pass both ways" };
         self.wrapped(&format!(
             "Partition into {} (a heuristic): {} of {} between {} pass between parts; {pipeline}; balance {:.2}, \
              so at most {:.2} times as fast",
