@@ -208,7 +208,7 @@ pub enum Other {
     /// (`cargo xtask qemu`), and no root.
     ///
     /// Example: locality-bpf exact --report run.txt -- ./prog arg
-    Exact(ExactArgs),
+    Exact(Box<ExactArgs>),
     /// What this machine can do, what is missing, and how to fix it.
     ///
     /// Example: sudo locality-bpf doctor -p 1234
@@ -667,7 +667,7 @@ mod tests {
         else {
             panic!("not an exact run")
         };
-        let exact = exact::Options::from(exact);
+        let exact = exact::Options::from(*exact);
         assert!(exact.simulation().is_none());
         assert_eq!((exact.granules(), exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
     }
@@ -676,7 +676,7 @@ mod tests {
     fn any_option_of_the_simulation_asks_for_it() {
         let exact = |options: &str| match parse(&format!("locality-bpf exact {options} -- ls")).unwrap().other
         {
-            Some(Other::Exact(args)) => exact::Options::from(args),
+            Some(Other::Exact(args)) => exact::Options::from(*args),
             _ => panic!("not an exact run"),
         };
         assert!(exact("").simulation().is_none());

@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn ignored_lines_are_where_the_file_is_mapped() {
-        let text = Lines::print("/a b", &[0x10..0x14, 0x1020..0x1021]) + &Lines::print("/c", &[0..9]);
+        let text = Lines::print("/a b", &[0x10..0x14, 0x1020..0x1021]) + &Lines::print("/c", &[0..4, 5..9]);
         let mut lines = Lines::parse(&text);
         lines.update(&[(0x7000..0x8000, 0x1000, "/a b"), (0x5000..0x6000, 0, "/d")]);
         assert!(lines.contain(0x7020) && !lines.contain(0x7021) && !lines.contain(0x7010));

@@ -273,8 +273,8 @@ fn oracle(
             pieces[own].end = least;
         }
         let me = pieces[own].execution;
-        for index in block.first as usize..(block.first + block.count) as usize {
-            let found = &dependences[index];
+        for index in block.first..block.first + block.count {
+            let found = &dependences[index as usize];
             pieces[own].end += 1;
             let before = found.top.step(&mut top);
             let physical = |set: Locations| set.at_top(before);
@@ -310,7 +310,7 @@ fn oracle(
                     (edge.0, edge.1) = (edge.0 + bytes, edge.1 + 1);
                 }
             }
-            for access in accesses.iter().filter(|access| access.index as usize == index) {
+            for access in accesses.iter().filter(|access| access.index == index) {
                 if view.stack && access.kind.is_flow() {
                     if access.kind.is_store() {
                         (access.value..access.value + u64::from(access.size)).for_each(|byte| {
