@@ -2,8 +2,10 @@
  *
  * `in_turn`: 200 calls of `work`, each with the last result; `apart`: 200 calls that wait for nothing.
  * `hand_over`: `produce` writes 1000 words that `consume` adds. `stepped`: a loop whose only chain is a
- * counter in memory, on one line. With "kill" the program kills itself at the end. */
-// build: gcc -O1 -g -o $BIN $SRC
+ * counter in memory, on one line. With "kill" the program kills itself at the end, with "share" a thread of
+ * its own adds the words that the main thread wrote. */
+// build: gcc -O1 -g -pthread -o $BIN $SRC
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -54,6 +56,11 @@ __attribute__((noinline)) void stepped(void) {
     }
 }
 
+static void *add(void *sum) {
+    *(unsigned long *)sum = consume();
+    return 0;
+}
+
 int main(int argc, char **argv) {
     unsigned long sink = in_turn((unsigned long)argc);
     apart((unsigned long)argc);
@@ -61,5 +68,11 @@ int main(int argc, char **argv) {
     stepped();
     if (argc > 1 && !strcmp(argv[1], "kill"))
         kill(getpid(), SIGKILL);
+    if (argc > 1 && !strcmp(argv[1], "share")) {
+        pthread_t other;
+        pthread_create(&other, 0, add, results);
+        pthread_join(other, 0);
+        sink += results[0];
+    }
     return sink == 1;
 }

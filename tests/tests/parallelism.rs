@@ -207,6 +207,25 @@ fn a_producer_hands_over_every_byte_once() {
     assert_eq!(works, number(&found["work"]));
 }
 
+/// The other thread reads 1000 words of the main thread, and what starts it; the main thread reads little.
+#[test]
+fn threads_hand_over_what_one_wrote_and_another_read() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = exact_of("tasks", &["--one-order"], &["share"]);
+    assert!(done.status.code().is_some(), "{}", done.stderr);
+    let rows = report["sharing"].as_array().expect("rows");
+    let main = number(&report["run"]["pids"][0]);
+    let sum = |is_main: bool| -> u64 {
+        let rows = rows.iter().filter(|row| (number(&row["from"]) == main) == is_main);
+        rows.map(|row| number(&row["bytes"])).sum()
+    };
+    assert!((8 * TURNS..8 * TURNS + 4096).contains(&sum(true)), "{rows:?}");
+    assert!((8..4096).contains(&sum(false)), "{rows:?}");
+    assert!(rows.iter().all(|row| row["from"] != row["to"]), "{rows:?}");
+    let (_, alone) = exact_of("tasks", &[], &["share"]);
+    assert!(alone["sharing"].is_null());
+}
+
 /// A line with a counter in memory chains the iterations; without the line none is chained.
 #[test]
 fn ignored_lines_pass_nothing_on() {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use locality_cachesim::CacheSim;
-use locality_dataflow::{Engine as Dataflow, Marks, TaskEngine};
+use locality_dataflow::{Engine as Dataflow, Marks, Sharing, TaskEngine};
 use locality_reuse::{Config, Engine, What};
 use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 
@@ -30,6 +30,7 @@ struct Exact {
     cache: Option<CacheSim<'static, Region>>,
     parallelism: Vec<Dataflow<'static, Region>>,
     tasks: Option<TaskEngine<'static, Region>>,
+    sharing: Option<Sharing<'static, Region>>,
 }
 
 /// The marks of an engine of parallelism: the first is of the whole thread, the rest of functions.
@@ -66,7 +67,8 @@ impl Exact {
     /// Makes the analyses, and publishes the places of the states.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
-        let mut exact = Self { reuse: None, cache: None, parallelism: Vec::new(), tasks: None };
+        let mut exact =
+            Self { reuse: None, cache: None, parallelism: Vec::new(), tasks: None, sharing: None };
         if settings.reuse {
             let engine = Engine::create(region, &config(settings)).map_err(|_| FULL)?;
             reuse.store(engine.state(), Release);
@@ -94,6 +96,11 @@ impl Exact {
             extra.tasks.store(engine.state(), Release);
             exact.tasks = Some(engine);
         }
+        if settings.sharing {
+            let sharing = Sharing::create(region).map_err(|_| FULL)?;
+            extra.sharing.store(sharing.state(), Release);
+            exact.sharing = Some(sharing);
+        }
         if !settings.inclusive.is_empty() {
             inside::begin(region, extra).ok_or(FULL)?;
         }
@@ -110,6 +117,9 @@ impl Exact {
         let code = code(process.region());
         for engine in &mut self.parallelism {
             engine.observe(events, &code)?;
+        }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.observe(events, &code)?;
         }
         let chosen = inside::select(process.region(), extra, events);
         let events = chosen.as_deref().unwrap_or(events);

@@ -9,7 +9,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use locality_cachesim::{CacheSim, OpenError, Totals};
-use locality_dataflow::{Engine as Dataflow, Summary, TaskEngine, TaskSummary};
+use locality_dataflow::{Engine as Dataflow, Shared, Sharing, Summary, TaskEngine, TaskSummary};
 use locality_reuse::SetStacks;
 use locality_stream::{Analysis as _, Code, Event, Span};
 
@@ -159,6 +159,26 @@ pub fn tasks(
     // A full arena has been noted in the state.
     let _full = engine.observe(&rest(engine.consumed()), &region.code());
     Ok(Some(engine.finish()))
+}
+
+/// Bytes between threads, finished with the events left in the buffers of the given threads (indices of
+/// thread records); `None` if not counted. The process must be gone.
+///
+/// # Errors
+/// A state damaged by the program.
+pub fn sharing(
+    region: &Region,
+    extra: &Extra,
+    threads: impl IntoIterator<Item = usize>,
+) -> Result<Option<Vec<Shared>>, locality_dataflow::OpenError> {
+    let Some(state) = Some(extra.sharing.load(Relaxed)).filter(|state| *state != 0) else { return Ok(None) };
+    let mut sharing = Sharing::open(region, state)?;
+    let consumed = sharing.consumed();
+    for thread in threads {
+        // A full arena has been noted in the state.
+        let _full = sharing.observe(&region.unseen(thread, consumed), &region.code());
+    }
+    Ok(Some(sharing.finish()))
 }
 
 /// The granules stored.

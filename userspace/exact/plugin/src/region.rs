@@ -190,6 +190,8 @@ pub struct Extra {
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
     /// Task parallelism.
     pub tasks: AtomicU64,
+    /// Bytes between threads, of the whole process.
+    pub sharing: AtomicU64,
     /// State of execution within whole calls of functions.
     pub inside: AtomicU64,
     /// Stacks within sets.

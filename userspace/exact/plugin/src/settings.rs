@@ -65,6 +65,8 @@ pub struct Settings {
     pub skipped: Vec<String>,
     /// The machines for parallelism, if measured.
     pub parallelism: Option<Setup>,
+    /// Whether bytes between threads are counted; needs `one_order`.
+    pub sharing: bool,
     /// Task parallelism, if measured.
     pub tasks: Option<TaskSetup>,
     /// Whether lines are ignored: by the list [`crate::functions::LINES`] in the folder.
@@ -105,6 +107,7 @@ impl Settings {
             cache: None,
             skipped: Vec::new(),
             parallelism: None,
+            sharing: false,
             tasks: None,
             ignores_lines: false,
             inclusive: Vec::new(),
@@ -152,6 +155,7 @@ impl Settings {
                 ("tasks", text) => {
                     settings.tasks = Some(text.parse::<TaskSetup>().map_err(|error| error.to_string())?);
                 }
+                ("sharing", number) => settings.sharing = number == "1",
                 ("ignored", number) => settings.ignores_lines = number == "1",
                 ("inclusive", name) => {
                     settings.inclusive.push(name.strip_prefix(':').unwrap_or(name).to_owned());
@@ -221,6 +225,9 @@ impl Settings {
         }
         if let Some(setup) = &self.tasks {
             option.extend(format!(",tasks={setup}").bytes());
+        }
+        if self.sharing {
+            option.extend(b",sharing=1");
         }
         if self.ignores_lines {
             option.extend(b",ignored=1");
@@ -316,6 +323,7 @@ mod tests {
             cache: Some(Config::parse("L1:32768/8/64+LL:1048576/16/64").unwrap()),
             skipped: vec!["g<a, b>".into()],
             parallelism: Some("si/unit+64/gshare:16+inf/perfect".parse().unwrap()),
+            sharing: true,
             tasks: Some("sc/functions".parse().unwrap()),
             ignores_lines: true,
             inclusive: vec!["h<a, b>".into()],

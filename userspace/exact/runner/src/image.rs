@@ -7,9 +7,9 @@
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_cachesim::{Column, Totals};
-use locality_dataflow::{Summary as Parallel, TaskSummary};
+use locality_dataflow::{Shared, Summary as Parallel, TaskSummary};
 use locality_plugin::{
-    extra::{parallelism, simulated, tasks},
+    extra::{parallelism, sharing, simulated, tasks},
     functions::{CHOSEN, MARKS, SKIPPED},
     inside, lacking,
     region::{BLOCKS, Region, load_text},
@@ -63,6 +63,8 @@ pub struct Image {
     pub skipped_found: u64,
     /// Parallelism of each thread: thread id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
+    /// Bytes between threads; `None` if not counted.
+    pub sharing: Option<Vec<Shared>>,
     /// Task parallelism of each thread.
     pub tasks: Vec<TaskSummary>,
     /// A bit for each function in the image with measured whole calls.
@@ -173,6 +175,7 @@ fn finish(region: &Region) -> Image {
         simulated: None,
         skipped_found: header.skipped_found.load(Relaxed),
         parallelism: Vec::new(),
+        sharing: None,
         tasks: Vec::new(),
         inclusive_found: header.inclusive_found.load(Relaxed),
         lacking: None,
@@ -204,6 +207,10 @@ fn finish(region: &Region) -> Image {
     let count = header.threads.load(Relaxed) as usize;
     let unseen = |thread: usize, consumed: u64| region.unseen(thread, consumed);
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
+    match sharing(region, &header.extra, 0..count) {
+        Ok(found) => image.sharing = found,
+        Err(why) => image.stopped = Some(unreadable(&why)),
+    }
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
         // Only for whole function calls, if calls are distinguished;
@@ -344,6 +351,7 @@ mod tests {
             simulated: None,
             skipped_found: 0,
             parallelism: Vec::new(),
+            sharing: None,
             tasks: Vec::new(),
             inclusive_found: 0,
             lacking: None,

@@ -119,6 +119,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         cache,
         skipped: args.caches.skip_function.clone(),
         parallelism,
+        sharing: args.one_order,
         tasks,
         ignores_lines: ignored.is_some(),
         inclusive: args.parallelism.inclusive.clone(),

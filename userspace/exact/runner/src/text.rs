@@ -66,6 +66,7 @@ pub fn print(report: &Report, top: usize) -> String {
     }
     page.parallelism(report, top);
     page.tasks(report, top);
+    page.sharing(report, top);
     page.cache_use(report, top);
     page.pairs(report, top);
     page.mix(mix, top);

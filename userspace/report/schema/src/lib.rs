@@ -154,6 +154,10 @@ pub struct Report {
     /// innermost first. Absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Vec<Vec<u32>>>,
+    /// Exact, with `--one-order`: bytes written by one thread and read by
+    /// another, most first; pairs of threads without such bytes are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Vec<threads::Sharing>>,
     /// Exact, with `--tasks`: parallelism of blocks, functions or loops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<tasks::Tasks>,

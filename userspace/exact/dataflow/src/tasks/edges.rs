@@ -11,7 +11,7 @@ type Slot = [u64; 4];
 /// The table; lies in an arena.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub(super) struct Edges {
+pub(crate) struct Edges {
     slots: Span<Slot>,
     used: u64,
 }

@@ -30,6 +30,7 @@ mod state;
 
 use std::{fmt, str::FromStr};
 
+pub(crate) use edges::Edges;
 pub use engine::TaskEngine;
 pub use state::NO_BLOCK;
 

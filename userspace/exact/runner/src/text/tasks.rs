@@ -48,6 +48,31 @@ impl Page {
         }
     }
 
+    /// Bytes between threads.
+    pub(super) fn sharing(&mut self, report: &Report, top: usize) {
+        let rows = report.sharing.as_deref().unwrap_or_default();
+        if rows.is_empty() || top == 0 {
+            return;
+        }
+        self.line("");
+        self.line("Bytes written by one thread and read by another:");
+        self.line(&format!("  {:>10} {:>12} {:>10}  writer → reader (threads)", "bytes", "reads", "process"));
+        for row in rows.iter().take(top) {
+            self.line(&format!(
+                "  {:>10} {:>12} {:>10}  {} → {}",
+                size(row.bytes),
+                units::count(row.values),
+                row.pid,
+                row.from,
+                row.to
+            ));
+        }
+        if rows.len() > top {
+            let rest: u64 = rows.iter().skip(top).map(|row| row.bytes).sum();
+            self.line(&format!("  {:>10} in {} further rows", size(rest), rows.len() - top));
+        }
+    }
+
     fn nodes(&mut self, tasks: &Tasks, top: usize) {
         self.line("");
         self.line(&format!("  {:>8} {:>14} {:>12}  {}", "work", "instructions", "executions", tasks.node));
