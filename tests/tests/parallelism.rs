@@ -261,7 +261,11 @@ fn killed_tasks_stand_as_far_as_they_got() {
         assert!(!done.status.success());
         assert_eq!(report["partial"], true);
         let found = &report["tasks"];
-        assert_eq!(found["work"], report["parallelism"]["instructions"], "{nodes}");
+        // The kill may come within a buffer of one of the engines, which then loses the buffer.
+        let (work, instructions) = (number(&found["work"]), number(&report["parallelism"]["instructions"]));
+        let torn = number(&report["counted_in_part"]);
+        assert!(work == instructions || torn > 0, "{nodes} {work} {instructions} {torn}");
+        assert!(work.abs_diff(instructions) < 10 * 4096, "{nodes} {work} {instructions}");
         let nodes = found["nodes"].as_array().expect("nodes");
         let work = nodes.iter().find(|node| node["place"]["function"] == "work").expect("the function");
         assert!(number(&work["executions"]) >= 400 && number(&work["work"]) > 300 * 3 * TURNS, "{work}");

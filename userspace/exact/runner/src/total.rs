@@ -180,7 +180,10 @@ impl Total {
         if let Some(found) = &image.sharing {
             self.sharing.get_or_insert_default().extend(found.iter().map(|row| (image.pid, *row)));
         }
-        self.partial |= image.tasks.iter().any(|found| found.full);
+        for found in &image.tasks {
+            self.torn += found.torn;
+            self.partial |= found.full;
+        }
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;
         self.stores += summary.stores;
