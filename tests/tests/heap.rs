@@ -22,6 +22,7 @@ use locality_kernel::btf;
 use locality_kernel::object::{Filter, Object};
 use locality_symbols::{CodeAddress, Mappings, Processes, Symbolizer};
 use locality_tests::live::alone;
+use locality_tests::overseer::{children, name};
 use locality_tests::{Finished, Target, Tracer, requires};
 use locality_tracer::call_stacks::Sites;
 use tokio::sync::mpsc;
@@ -54,6 +55,7 @@ impl Follower {
                 return None;
             }
         };
+        locality_kernel::uprobe::start_probe_process_from(locality_tests::tracer::binary());
         let (sender, events) = mpsc::channel(4096);
         let settings = heap::Settings { share, min_bytes: heap::MIN_BYTES, copy_ns: 10_000 };
         let thread = heap::start(heap, settings, Arc::default(), sender).unwrap();
@@ -415,6 +417,55 @@ fn changed_text(pid: u32) -> usize {
         }
     }
     changed
+}
+
+/// Descriptors of a process that are links of probes.
+fn probe_links(pid: u32) -> usize {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return 0 };
+    let link = |path: PathBuf| fs::read_to_string(path).is_ok_and(|info| info.contains("link_type:\tuprobe"));
+    descriptors.flatten().filter(|descriptor| link(descriptor.path())).count()
+}
+
+/// A thread with a fatal signal can neither write nor remove breakpoints.
+/// The killed tracer must therefore make no call that does.
+#[test]
+fn links_of_probes_belong_to_a_process_that_outlives_the_tracer() {
+    requires!(root, btf);
+    let _alone = alone();
+    let target = Target::start("heap_storm", &[]);
+    let pid = target.pid();
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("t.locality");
+    let arguments =
+        ["-q", "--heap=probes", "--overhead", "90", "-p", &pid.to_string(), "-o", profile.to_str().unwrap()]
+            .map(str::to_owned);
+    let mut tracer = Tracer::new().args(&arguments).start();
+    let deadline = Instant::now() + LIMIT;
+    while changed_text(pid) == 0 {
+        assert!(Instant::now() < deadline && tracer.is_running(), "no probe was put into the program");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let holder = children(tracer.pid()).into_iter().find(|child| name(*child) == "locality-probes");
+    let holder = holder.expect("no process for probes");
+    let deadline = Instant::now() + LIMIT;
+    while probe_links(holder) == 0 {
+        assert!(Instant::now() < deadline, "the process for probes has no link");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(probe_links(tracer.pid()), 0);
+    // Its own death by a signal of a terminal or of a service's end would be as bad.
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: a system call with plain arguments.
+        assert_eq!(unsafe { libc::kill(holder as i32, signal) }, 0);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(name(holder), "locality-probes");
+    tracer.signal(libc::SIGKILL);
+    let deadline = Instant::now() + LIMIT;
+    while changed_text(pid) > 0 || name(holder) == "locality-probes" {
+        assert!(Instant::now() < deadline, "{} bytes of text are still changed", changed_text(pid));
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

@@ -338,3 +338,43 @@ fn wrong_use_is_one_sentence() {
     assert_eq!(alone.status.code(), Some(2), "{}", alone.stderr);
     assert!(alone.stderr.contains("--parallelism"), "{}", alone.stderr);
 }
+
+/// Windows of a live process have the parallelism and the mix of the exact run, within a tenth.
+#[test]
+fn a_trace_has_the_parallelism_of_the_exact_run() {
+    requires!(root, btf, command("qemu-x86_64"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = |tracer: Tracer, seconds: &str| {
+        let file = folder.path().join("report");
+        let tracer = tracer.args(["--format", "json", "--report"]).args([&file]);
+        let done = tracer.args(["--"]).args([build("two_loops")]).args([seconds]).run();
+        let text =
+            std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let profile = folder.path().join("t.locality");
+    let _alone = locality_tests::live::alone();
+    let live = |options: &[&str]| {
+        read(Tracer::new().args(["-q", "--overhead", "4", "-o"]).args([&profile]).args(options), "5")
+    };
+    let (found, truth) =
+        (live(&[]), read(Tracer::new().args(["exact", "--parallelism", "--window", "64,256"]), "0.2"));
+    let ilp = |report: &Value, size: u64| {
+        let windows = report["parallelism"]["windows"].as_array().expect("windows");
+        windows.iter().find(|window| window["window"] == size).expect("the size").clone()
+    };
+    for size in [64, 256] {
+        let (found, truth) = (ilp(&found, size), ilp(&truth, size)["ilp"].as_f64().expect("a number"));
+        let [low, value, high] =
+            [&found["ci95"][0], &found["ilp"], &found["ci95"][1]].map(|it| it.as_f64().expect("a number"));
+        assert!((0.9..1.1).contains(&(value / truth)), "{found:#} {truth}");
+        assert!(low <= value && value <= high && number(&found["n"]) >= 5, "{found:#}");
+    }
+    for part in ["loads", "stores", "branches"] {
+        let [found, truth] =
+            [&found, &truth].map(|report| report["mix"][part].as_f64().expect("a number of the mix"));
+        assert!((found - truth).abs() < 0.02, "{part} {found} {truth}");
+    }
+    let without = live(&["--no-parallelism"]);
+    assert!(without.get("parallelism").is_none() && without.get("mix").is_none());
+}

@@ -522,6 +522,10 @@ pub struct TraceArgs {
     /// instruction of a loop moves, so that advice can name narrower types.
     #[arg(long)]
     pub no_values: bool,
+    /// Record no parallelism. By default each window shows how many of its instructions could have run
+    /// at once.
+    #[arg(long)]
+    pub no_parallelism: bool,
     /// Never pause a thread. Watchpoints are then set later, and the first trap counts as the use.
     #[arg(long)]
     pub no_stop: bool,

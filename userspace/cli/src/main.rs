@@ -53,6 +53,7 @@ fn main() -> ExitCode {
     // The window process and further helpers run the same program.
     locality_shadow::helper::become_helper_if_asked();
     watchdog::become_guard_if_asked();
+    locality_kernel::uprobe::become_probe_process_if_asked();
     locality_symbols::become_symboliser_if_asked();
     locality_service::become_helper_if_asked();
     let cli = match order::parse(std::env::args_os().collect()) {

@@ -14,7 +14,7 @@ use locality_units::parse::WrongUse;
 
 use crate::cli::{HeapArg, OutputArgs, TraceArgs};
 
-use locality_tracer::plan::{Following, Plan, Targets};
+use locality_tracer::plan::{Following, Plan, Recorded, Targets};
 
 use locality_heap as heap;
 
@@ -105,7 +105,8 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         windows: !args.no_window,
         registers: args.registers,
         recalibrate: args.recalibrate,
-        values: !args.no_values,
+        // Nobody reads the parallelism of an agent's segment.
+        recorded: Recorded { values: !args.no_values, parallelism: !args.no_parallelism && !is_segment },
         user_only: args.user_only,
         heap,
         heap_min: args.heap_min.unwrap_or(heap::MIN_BYTES),

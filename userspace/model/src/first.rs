@@ -33,6 +33,7 @@ impl Profile {
         self.loads.retain(|load| is_kept(load.sample.0));
         self.loops.retain(|seen| is_kept(seen.sample.0));
         self.flows.retain(|flow| is_kept(flow.sample.0));
+        self.executions.retain(|execution| is_kept(execution.sample.0));
         self.readings.retain(|reading| is_kept(reading.sample.0));
         self.kernel_samples.retain(|sample| sample.time_ns < ns);
         let scaled = |count: u64| (count as f64 * part) as u64;

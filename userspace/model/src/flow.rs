@@ -1,8 +1,38 @@
-//! Control flow in windows, and values compared by the tests of loops.
+//! Control flow and parallelism in windows, and values compared by the tests of loops.
 //!
 //! Not here: the code around the transfers (`locality-execution`).
 
+use std::collections::BTreeMap;
+
 use super::{ModuleId, SampleId};
+
+/// Instructions of a window by class, and cycles of the window by dependences alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WindowExecution {
+    /// The sample at whose stop the window was taken.
+    pub sample: SampleId,
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Accesses that read.
+    pub loads: u64,
+    /// Accesses that write.
+    pub stores: u64,
+    /// Instructions by class (`locality_stream::Class::name`).
+    pub classes: BTreeMap<String, u64>,
+    /// Parallelism, a span for each machine.
+    pub spans: Vec<ExecutionSpan>,
+}
+
+/// A machine's part of a window, from where its instructions in flight are filled to the last instruction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExecutionSpan {
+    /// Instructions in flight at most.
+    pub in_flight: u32,
+    /// Instructions of the span.
+    pub instructions: u64,
+    /// Cycles of the span, with all branches foreseen.
+    pub cycles: u64,
+}
 
 /// Control flow of a window, as far as not evident from the code alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub use data::{
     Accessed, AllocationSite, Field, FieldId, Heap, Located, Member, Missed, Object, ObjectId, ObjectKind,
     Record, RecordId,
 };
-pub use flow::{FlowEdge, LoopReading, WindowFlow};
+pub use flow::{ExecutionSpan, FlowEdge, LoopReading, WindowExecution, WindowFlow};
 pub use group::Group;
 pub use kernel::KernelSample;
 pub use loops::{Dependence, LoopAccess, LoopNeeds, SeenLoop};
@@ -58,6 +58,8 @@ pub struct Profile {
     pub loops: Vec<SeenLoop>,
     /// Control flow of windows, in the order of samples; none in a profile without control flow.
     pub flows: Vec<WindowFlow>,
+    /// Instructions of windows by class and parallelism, in the order of samples; none with `--no-parallelism`.
+    pub executions: Vec<WindowExecution>,
     /// Values compared by tests of loops, in the order of samples; none with `--no-values`.
     pub readings: Vec<LoopReading>,
     /// Samples in the kernel, in the order of time: a

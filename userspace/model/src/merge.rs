@@ -304,6 +304,10 @@ impl Merger {
                 .collect();
             self.into.flows.push(flow);
         }
+        for execution in &profile.executions {
+            let Some(of) = sample(execution.sample) else { continue };
+            self.into.executions.push(super::WindowExecution { sample: of, ..execution.clone() });
+        }
         for reading in &profile.readings {
             let Some(of) = sample(reading.sample) else { continue };
             self.into.readings.push(super::LoopReading { sample: of, ..*reading });

@@ -33,6 +33,7 @@ use crate::schema::{
 
 mod advice;
 pub(crate) mod cache_use;
+mod execution;
 pub(crate) mod frames;
 mod groups;
 mod objects;
@@ -62,6 +63,8 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
         advice_none: findings.advised.as_ref().and_then(|advised| advised.none.clone()),
         kernel_time: advised.as_ref().and_then(|json| json.kernel_time()),
         loops: advised.as_ref().map(|json| json.loops()),
+        mix: findings.execution.as_ref().map(execution::mix),
+        parallelism: findings.execution.as_ref().map(execution::parallelism),
         cache_use: lines.map(|json| json.report()),
         empty: why_empty(profile),
         groups: findings.groups.as_ref().map(|found| groups::groups(profile, found)),
@@ -105,6 +108,8 @@ pub fn as_earlier(report: &mut Report) {
     report.groups = None;
     report.kernel_time = None;
     report.loops = None;
+    report.mix = None;
+    report.parallelism = None;
     report.verdict = None;
     let of_threads = report.threads.iter_mut().filter_map(|threads| match threads {
         Threads::Summary(summary) => summary.reuse.as_mut(),

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use locality_estimate::access_rates::Unit;
 use locality_estimate::calling_context::{PlaceId, base_name};
 use locality_findings::cpu_time_histogram::FAR_NS;
+use locality_findings::execution::Machine;
 use locality_findings::pairs::Pair;
 use locality_findings::{Findings, NEAR_ACCESSES, causes, cost_percent, why_empty};
 use locality_model::{ObjectKind, Outcome, Profile};
@@ -24,6 +25,7 @@ use super::objects_text::Text;
 /// Share of the targets' CPU time up to which ours is printed as such.
 const MOST_PERCENT: f64 = 400.0;
 use super::{cache_use, json::verdict, misses, schema, tree};
+use screen::numbers::Between;
 use wording::{clock, ended_by, reuses_within, worded};
 
 mod loops_text;
@@ -36,6 +38,8 @@ const WIDTH: usize = 100;
 pub const TOP: usize = 10;
 /// Objects, and uses without a reuse, in the whole report; `locality-bpf objects` has more objects.
 const FEW: usize = 5;
+/// Windows from which a parallelism is printed.
+const FEWEST_WINDOWS: u64 = 5;
 /// Lines without a row.
 const SMALL_SHARE: f64 = 0.005;
 /// An interval of a share at this width carries no information.
@@ -130,6 +134,7 @@ pub fn part(
                 );
             }
             page.loops(loops);
+            page.parallelism();
             page.hot();
             page.cache_use();
         }
@@ -164,6 +169,7 @@ fn print_with(
     page.pairs();
     page.unseen();
     page.loops(loops);
+    page.parallelism();
     page.hot();
     page.how_to_read();
     page.text
@@ -646,6 +652,24 @@ impl Page<'_> {
                  New lines are lines of 64 bytes that a window shows for the first time.",
             );
         }
+    }
+
+    /// Parallelism of windows.
+    fn parallelism(&mut self) {
+        let Some(found) = &self.findings.execution else { return };
+        let enough = found.machines.iter().filter(|machine| machine.ilp.n >= FEWEST_WINDOWS);
+        let size = |machine: &Machine| {
+            let ilp =
+                Between { value: machine.ilp.value, interval: Some((machine.ilp.low, machine.ilp.high)) };
+            format!("{} with {} in flight", ilp.factor(false), machine.in_flight)
+        };
+        let sizes: Vec<String> = enough.map(size).collect();
+        if sizes.is_empty() {
+            return;
+        }
+        let windows = count(found.machines.iter().map(|machine| machine.ilp.n).max().unwrap_or(0));
+        self.heading("Parallelism", "(instructions a cycle, limited by dependences of values alone)");
+        self.paragraph(&format!("{}; {windows} windows.", sizes.join(", ")));
     }
 
     fn data(&self) -> Option<Text<'_>> {

@@ -1,4 +1,5 @@
-//! The tables that format version 7 added for control flow: `window_flow` and `loop_reading`, both ways.
+//! The tables that format version 7 added for control flow, `window_flow` and `loop_reading`, and
+//! `window_execution` of version 8, both ways.
 //!
 //! Transfers are packed: of each, ascending, how much its address is greater than the one before, how far
 //! it leads (both ends of the number line by turns: 0, -1, 1, -2 …), how often; each number with seven bits
@@ -6,7 +7,7 @@
 //!
 //! Not here: when rows are written (`writer`), that ids lead somewhere (`repair`).
 
-use locality_model::{FlowEdge, LoopReading, ModuleId, SampleId, WindowFlow};
+use locality_model::{ExecutionSpan, FlowEdge, LoopReading, ModuleId, SampleId, WindowExecution, WindowFlow};
 use rusqlite::{Transaction, params};
 
 use crate::tables::Columns;
@@ -30,6 +31,42 @@ pub(crate) fn write_reading(to: &Transaction<'_>, reading: &LoopReading) -> rusq
     to.prepare_cached("INSERT INTO loop_reading VALUES (NULL, ?, ?, ?, ?)")?
         .execute(params![sample.0, signed(ip), left, right])
         .map(drop)
+}
+
+pub(crate) fn write_execution(to: &Transaction<'_>, execution: &WindowExecution) -> rusqlite::Result<()> {
+    let span = |span: &ExecutionSpan| -> Span { (span.in_flight, span.instructions, span.cycles) };
+    let spans: Vec<Span> = execution.spans.iter().map(span).collect();
+    let json = |text: serde_json::Result<String>| {
+        text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))
+    };
+    to.prepare_cached("INSERT INTO window_execution VALUES (NULL, ?, ?, ?, ?, ?, ?)")?
+        .execute(params![
+            execution.sample.0,
+            signed(execution.instructions),
+            signed(execution.loads),
+            signed(execution.stores),
+            json(serde_json::to_string(&execution.classes))?,
+            json(serde_json::to_string(&spans))?
+        ])
+        .map(drop)
+}
+
+/// In the order of [`ExecutionSpan`]'s fields.
+type Span = (u32, u64, u64);
+
+pub(crate) fn execution(row: &mut Columns<'_>) -> rusqlite::Result<WindowExecution> {
+    let (sample, instructions, loads) = (SampleId(row.small()?), row.number()?, row.number()?);
+    let (stores, classes, spans) = (row.number()?, row.get::<String>()?, row.get::<String>()?);
+    let spans: Vec<Span> = serde_json::from_str(&spans).unwrap_or_default();
+    let span = |(in_flight, instructions, cycles)| ExecutionSpan { in_flight, instructions, cycles };
+    Ok(WindowExecution {
+        sample,
+        instructions,
+        loads,
+        stores,
+        classes: serde_json::from_str(&classes).unwrap_or_default(),
+        spans: spans.into_iter().map(span).collect(),
+    })
 }
 
 pub(crate) fn flow(row: &mut Columns<'_>) -> rusqlite::Result<WindowFlow> {

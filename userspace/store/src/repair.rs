@@ -35,6 +35,7 @@ pub(crate) fn finish(decoded: Decoded) -> Profile {
     profile.windows.retain_mut(|window| find(&mut window.sample));
     profile.loops.retain_mut(|seen| find(&mut seen.sample));
     profile.flows.retain_mut(|flow| find(&mut flow.sample));
+    profile.executions.retain_mut(|execution| find(&mut execution.sample));
     profile.readings.retain_mut(|reading| find(&mut reading.sample));
     // Uses are known by id: the remaining uses are numbered anew.
     let mut kept = Vec::with_capacity(use_ids.len());

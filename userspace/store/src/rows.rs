@@ -7,7 +7,7 @@ use locality_model::{
     Access, Burst, Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId,
     Located, LoopReading, Module, ModuleId, Object, ObjectId, Outcome, Overhead, Record, RecordId, Run,
     Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch, WatchId,
-    Window, WindowFlow,
+    Window, WindowExecution, WindowFlow,
 };
 use rusqlite::{Connection, Transaction, params};
 
@@ -37,6 +37,7 @@ pub(crate) enum Row {
     Load(LoadId, Box<Load>),
     Loop(Box<SeenLoop>),
     Flow(Box<WindowFlow>),
+    Execution(Box<WindowExecution>),
     Reading(LoopReading),
     Kernel(Box<KernelSample>),
     Object(ObjectId, Box<Object>),
@@ -136,6 +137,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
         Row::Load(id, load) => write_load(to, *id, load),
         Row::Loop(seen) => loops::write_loop(to, seen),
         Row::Flow(of) => flow::write_flow(to, of),
+        Row::Execution(of) => flow::write_execution(to, of),
         Row::Reading(reading) => flow::write_reading(to, reading),
         Row::Kernel(sample) => to
             .prepare_cached("INSERT INTO kernel_sample VALUES (NULL, ?, ?, ?, ?)")?

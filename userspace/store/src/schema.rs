@@ -1,10 +1,10 @@
-//! The tables of format version 7. `docs/format.md` says the same for people; a test keeps both in step.
+//! The tables of format version 8. `docs/format.md` says the same for people; a test keeps both in step.
 
 /// `PRAGMA application_id` of a profile, "LOCB" in ASCII; stands big-endian at byte 68 of the file.
 pub const APPLICATION_ID: i32 = 0x4C4F_4342;
 
 /// `PRAGMA user_version`: the format this program writes.
-pub const SCHEMA_VERSION: i64 = 7;
+pub const SCHEMA_VERSION: i64 = 8;
 
 /// Everything that a new file needs. Foreign keys are documented in docs/format.md but not
 /// enforced: a killed tracer may leave a row whose partner was never written, and the reader mends
@@ -118,6 +118,11 @@ CREATE TABLE loop_access (
 CREATE TABLE window_flow (
     id INTEGER PRIMARY KEY,
     sample INTEGER NOT NULL, first INTEGER NOT NULL, modules TEXT NOT NULL, edges BLOB NOT NULL, left_out INTEGER NOT NULL
+);
+CREATE TABLE window_execution (
+    id INTEGER PRIMARY KEY,
+    sample INTEGER NOT NULL, instructions INTEGER NOT NULL, loads INTEGER NOT NULL, stores INTEGER NOT NULL,
+    classes TEXT NOT NULL, spans TEXT NOT NULL
 );
 CREATE TABLE loop_reading (
     id INTEGER PRIMARY KEY,

@@ -94,6 +94,11 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
     out.rows("window_flow", &mut profile.flows, |flow| {
         counts([flow.left_out]) && flow.edges.iter().all(|edge| edge.count <= COUNT)
     });
+    out.rows("window_execution", &mut profile.executions, |execution| {
+        counts([execution.instructions, execution.loads, execution.stores])
+            && execution.classes.values().all(|count| *count <= COUNT)
+            && execution.spans.iter().all(|span| counts([span.instructions, span.cycles]))
+    });
     out.rows("kernel_sample", &mut profile.kernel_samples, |sample| times([sample.time_ns]));
     if profile.run.processor.is_some_and(|processor| !is_processor(&processor)) {
         profile.run.processor = None;

@@ -101,6 +101,9 @@ pub(crate) fn decode(database: &Connection, version: i64, is_whole: bool) -> Dec
         profile.flows = tables.rows("window_flow", flow::flow);
         profile.readings = tables.rows("loop_reading", flow::reading);
     }
+    if version >= 8 {
+        profile.executions = tables.rows("window_execution", flow::execution);
+    }
     Decoded { profile, sample_ids, use_ids, load_ids, watch_ids, has_run, damage: tables.damage }
 }
 

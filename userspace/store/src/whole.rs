@@ -41,6 +41,7 @@ pub fn write(path: &Path, profile: &Profile, owner: Option<Owner>) -> Result<(),
     }
     profile.loops.iter().try_for_each(|row| writer.append_loop(row.clone()))?;
     profile.flows.iter().try_for_each(|row| writer.append_flow(row.clone()))?;
+    profile.executions.iter().try_for_each(|row| writer.append_execution(row.clone()))?;
     profile.readings.iter().try_for_each(|row| writer.append_reading(*row))?;
     profile.kernel_samples.iter().try_for_each(|row| writer.append_kernel_sample(row.clone()))?;
     (0..).zip(&profile.objects).try_for_each(|(id, row)| writer.put_object(ObjectId(id), row))?;

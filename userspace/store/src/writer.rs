@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use locality_model::{
     Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId, Located,
     LoopReading, Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample,
-    SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window, WindowFlow,
+    SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    WindowExecution, WindowFlow,
 };
 use rusqlite::{Connection, OpenFlags, backup::Backup};
 
@@ -187,6 +188,11 @@ impl Writer {
     /// Adds the control flow of a window.
     pub fn append_flow(&mut self, flow: WindowFlow) -> Result<(), Error> {
         self.put(Row::Flow(Box::new(flow)))
+    }
+
+    /// Adds the instructions of a window.
+    pub fn append_execution(&mut self, execution: WindowExecution) -> Result<(), Error> {
+        self.put(Row::Execution(Box::new(execution)))
     }
 
     /// Adds what the test of a loop compared.

@@ -138,6 +138,27 @@ pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
     Estimate { value, low, high, n }
 }
 
+/// Ratio of two weighted sums, Σwa ÷ Σwb of observations (a, b). The interval is the bootstrap's over
+/// samples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, ch. 13).
+pub fn ratio(observations: &[((f64, f64), Counted)]) -> Estimate {
+    let samples = Samples::of(observations.iter().map(|(_, counted)| counted.sample));
+    let quotient = |times: &mut dyn Iterator<Item = f64>| {
+        let mut sums = (0.0, 0.0);
+        for (((a, b), counted), times) in observations.iter().zip(times) {
+            sums.0 += a * counted.weight * times;
+            sums.1 += b * counted.weight * times;
+        }
+        if sums.1 > 0.0 { sums.0 / sums.1 } else { 0.0 }
+    };
+    let value = quotient(&mut std::iter::repeat(1.0));
+    let mut replicates = Vec::with_capacity(REPLICATES);
+    samples.resample(|times| replicates.push(quotient(&mut samples.of_each(times)) as f32));
+    replicates.sort_unstable_by(f32::total_cmp);
+    let low = f64::from(percentile(&replicates, 0.025)).min(value);
+    let high = f64::from(percentile(&replicates, 0.975)).max(value);
+    Estimate { value, low, high, n: samples.number as u64 }
+}
+
 /// Groups of observations by sample.
 struct Samples {
     /// By observation, numbered from 0.

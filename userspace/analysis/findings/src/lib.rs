@@ -20,6 +20,8 @@ pub mod cache_use;
 
 pub mod groups;
 
+pub mod execution;
+
 mod advised;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +40,7 @@ use crate::analysis_trait::Analysis;
 use crate::cache_use::CacheUse;
 use crate::censored::{Unseen, UnseenUses};
 use crate::cpu_time_histogram::{FAR_NS, Histogram, TimeDistances};
+use crate::execution::Execution;
 use crate::groups::Groups;
 use crate::hotspots::{Hot, HotAccesses};
 use crate::objects::Objects;
@@ -71,6 +74,8 @@ pub struct Findings {
     pub groups: Option<Groups>,
     /// Loops and advice; `None` for a profile without loops.
     pub advised: Option<Advised>,
+    /// Parallelism and mix of instructions; `None` for a profile without them.
+    pub execution: Option<Execution>,
     /// A pair with a median of `far_from` or more is called far:
     /// [`FAR_NS`], or as many accesses as the program makes meanwhile.
     pub far_from: f64,
@@ -164,6 +169,7 @@ impl Findings {
         found.agree(objects::first_touches::share(profile, &rates));
         let whole = found.windowed.as_ref().map(|windowed| windowed.whole.as_slice()).unwrap_or_default();
         found.groups = Groups::of(profile, &contexts, &rates, whole, estimator);
+        found.execution = Execution::of(profile, &rates);
         found.advised = advised::of(profile, &contexts, &rates, found.cache_use.as_ref());
         Self { contexts, ..found }
     }

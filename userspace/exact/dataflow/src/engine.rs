@@ -19,7 +19,7 @@ use crate::predict;
 use crate::setup::Setup;
 use crate::shadow::{Shadow, raise};
 use crate::state::{BranchCount, MAGIC, MARKS, NONE, STORES, State, is_predicted};
-use crate::summary::{self, LaneSummary, Summary};
+use crate::summary::{self, LaneSummary, Progress, Summary};
 
 /// Time limit for a reduction.
 const LATE: u32 = 3 << 30;
@@ -689,6 +689,7 @@ pub(crate) trait AnyLanes {
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull>;
     fn state(&self) -> Offset;
     fn consumed(&self) -> u64;
+    fn progress(&self) -> Progress;
     fn finish(&mut self) -> Summary;
 }
 
@@ -712,6 +713,13 @@ impl<const L: usize, A: Arena + ?Sized> AnyLanes for Lanes<'_, L, A> {
     fn consumed(&self) -> u64 {
         // SAFETY: the state belongs to the engine alone.
         unsafe { self.state.as_ref() }.consumed
+    }
+
+    fn progress(&self) -> Progress {
+        // SAFETY: the state belongs to the engine alone.
+        let s = unsafe { self.state.as_ref() };
+        let of_lane = |at: usize| u64::from(s.retired[at]) + s.rebased[at];
+        Progress { instructions: s.instructions, cycles: (0..self.setup.lanes.len()).map(of_lane).collect() }
     }
 
     fn finish(&mut self) -> Summary {

@@ -7,7 +7,7 @@ use crate::engine::{AnyLanes, Lanes};
 use crate::ops::Marks;
 use crate::setup::Setup;
 use crate::state::MAGIC;
-use crate::summary::Summary;
+use crate::summary::{Progress, Summary};
 
 /// The engine of parallelism: one thread's events in, times in an arena.
 pub struct Engine<'a, A: Arena + ?Sized> {
@@ -61,6 +61,11 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
     /// Events taken so far. After a kill the source goes on with the event of this number.
     pub fn consumed(&self) -> u64 {
         self.lanes.consumed()
+    }
+
+    /// Sums so far.
+    pub fn progress(&self) -> Progress {
+        self.lanes.progress()
     }
 
     /// Its result.

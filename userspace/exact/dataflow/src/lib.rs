@@ -45,7 +45,7 @@ pub use regions::Regions;
 pub use setup::{BadSetup, LANES, LARGEST_WINDOW, Lane, Latency, Predict, Setup, View, window};
 pub use sharing::{Shared, Sharing};
 pub use state::BranchCount;
-pub use summary::{LaneSummary, Summary};
+pub use summary::{LaneSummary, Progress, Summary};
 pub use tasks::{EdgeCount, NO_BLOCK, Node, NodeCount, TaskEngine, TaskSetup, TaskSummary};
 
 /// Why a state cannot be taken up.

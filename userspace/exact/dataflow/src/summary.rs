@@ -25,6 +25,15 @@ pub struct LaneSummary {
     pub mispredicted: u64,
 }
 
+/// Sums of an engine in the middle of its work.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Instructions executed.
+    pub instructions: u64,
+    /// By machine, in the order of the setup: cycles until the last result.
+    pub cycles: Vec<u64>,
+}
+
 /// Results of a thread, or of several summed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {

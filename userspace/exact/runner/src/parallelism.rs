@@ -308,6 +308,7 @@ fn of(sum: &Summary) -> Report {
                 .lane
                 .window
                 .map_or_else(WindowSize::default, |window| WindowSize::Instructions(window.into())),
+            ..Window::default()
         }
     });
     let predictor = sum.setup.lanes.first().map_or(Predict::Perfect, |lane| lane.predict);

@@ -216,6 +216,7 @@ fn mix(total: &Total) -> Mix {
         instructions: mix.instructions,
         loads: mix.part(total.accesses - total.stores.min(total.accesses)).into(),
         stores: mix.part(total.stores).into(),
+        ..Mix::default()
     }
 }
 

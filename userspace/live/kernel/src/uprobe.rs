@@ -4,18 +4,22 @@
 //! aya loads uprobe programs only for single probes. Each probe takes a perf event and, for
 //! removal, a separate grace period (80 ms here, in sequence, while the remaining probes still
 //! trap). The programs are therefore relocated by `aya-obj` against the maps made by aya, and
-//! loaded and linked here. A link writes breakpoints into the text of one process only. Closing the
-//! link's descriptor, by us or by the kernel after our death, removes all breakpoints at once.
+//! loaded here, and linked by the probe process ([`become_probe_process_if_asked`]). A link writes
+//! breakpoints into the text of one process only. Closing the link's descriptor removes all breakpoints at
+//! once.
+
+mod process;
 
 use std::{
     collections::HashMap,
-    ffi::CString,
+    ffi::{CStr, CString},
     io,
     os::{
-        fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
+        fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd},
         unix::ffi::OsStrExt as _,
     },
     path::Path,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context as _, Result, anyhow};
@@ -25,6 +29,9 @@ use aya_obj::generated::{
 };
 
 use super::verifier;
+use process::ProbeProcess;
+
+pub use process::{become_probe_process_if_asked, start_probe_process_from};
 
 /// Entry and return in one program (`BPF_TRACE_UPROBE_SESSION` of include/uapi/linux/bpf.h; aya's
 /// bindings are older).
@@ -93,9 +100,17 @@ pub(super) fn call<T>(command: bpf_cmd, attr: &mut T) -> io::Result<RawFd> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as RawFd) }
 }
 
-/// The loaded programs, in the form offered by the kernel.
+/// The loaded programs, and the process that makes links of them.
 #[derive(Debug)]
-pub enum Programs {
+pub struct Programs {
+    form: Form,
+    /// Started by the first link, and by the next link after its death.
+    process: Mutex<Option<Arc<ProbeProcess>>>,
+}
+
+/// The programs in the form offered by the kernel.
+#[derive(Debug)]
+enum Form {
     /// One program for entry and return; Linux 6.13.
     Session(OwnedFd),
     /// Separate programs for entry and return; Linux 6.6.
@@ -123,10 +138,10 @@ impl Programs {
         };
         let session = load(SESSION, BPF_TRACE_UPROBE_SESSION).and_then(|session| {
             try_link(&session, BPF_TRACE_UPROBE_SESSION, 0)?;
-            Ok(Self::Session(session))
+            Ok(Form::Session(session))
         });
         let refused = match session {
-            Ok(session) => return Ok(session),
+            Ok(form) => return Ok(form.into()),
             Err(refused) => refused,
         };
         tracing::debug!("no probes in sessions: {refused:#}");
@@ -135,21 +150,25 @@ impl Programs {
             let (entry, back) = (load(ENTRY, multi)?, load(RETURN, multi)?);
             try_link(&entry, multi, 0)?;
             try_link(&back, multi, BPF_F_UPROBE_MULTI_RETURN)?;
-            Ok(Self::Pair { entry, back })
+            Ok(Form::Pair { entry, back })
         })();
-        pair.map_err(|error: anyhow::Error| error.context("allocation probes need Linux 6.6 or later"))
+        pair.map(Form::into)
+            .map_err(|error: anyhow::Error| error.context("allocation probes need Linux 6.6 or later"))
     }
 
     /// The kind of probes on the running kernel, in a few words.
     pub fn shape(&self) -> &'static str {
-        match self {
-            Self::Session(_) => "one for entry and return",
-            Self::Pair { .. } => "one for the entry, one for the return",
+        match self.form {
+            Form::Session(_) => "one for entry and return",
+            Form::Pair { .. } => "one for the entry, one for the return",
         }
     }
 
     /// Puts probes into the text of one process, in each mapping
-    /// of the file, now or later. `ESRCH` after the process' end.
+    /// of the file, now or later.
+    ///
+    /// # Errors
+    /// `ESRCH` after the process' end, the kernel's other errors, and a failed start of the probe process.
     pub fn attach(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
         self.put(pid, file, probes).map_err(|error| match error.kind() {
             // The file's name goes through the process, and vanishes at the process' end.
@@ -162,25 +181,44 @@ impl Programs {
 
     fn put(&self, pid: u32, file: &Path, probes: &[Probe]) -> io::Result<Link> {
         let path = CString::new(file.as_os_str().as_bytes())?;
-        let both: Vec<Probe> = probes.iter().copied().filter(|probe| probe.followed).collect();
-        let entry: Vec<Probe> = probes.iter().copied().filter(|probe| !probe.followed).collect();
-        match self {
+        let mut made = Link { process: self.process()?, links: Vec::new() };
+        let mut add = |program: usize, attach_type: u32, multi_flags: u32, probes: &[Probe]| {
+            let request = LinkRequest { program, attach_type, multi_flags, pid, path: &path, probes };
+            made.links.push(made.process.create(&request)?);
+            Ok::<_, io::Error>(())
+        };
+        match &self.form {
             // A session's entry probe decides whether to probe the return;
             // functions never probed at the return share one link.
-            Self::Session(program) => {
-                Ok(Link(vec![link(program, BPF_TRACE_UPROBE_SESSION, 0, pid, &path, probes)?]))
-            }
-            Self::Pair { entry: at_entry, back } => {
+            Form::Session(_) => add(0, BPF_TRACE_UPROBE_SESSION, 0, probes)?,
+            Form::Pair { .. } => {
+                let (both, entry): (Vec<Probe>, Vec<Probe>) = probes.iter().partition(|probe| probe.followed);
                 let multi = BPF_TRACE_UPROBE_MULTI as u32;
-                let mut links = Vec::new();
                 if !both.is_empty() {
-                    links.push(link(back, multi, BPF_F_UPROBE_MULTI_RETURN, pid, &path, &both)?);
+                    add(1, multi, BPF_F_UPROBE_MULTI_RETURN, &both)?;
                 }
-                let all = [both, entry].concat();
-                links.push(link(at_entry, multi, 0, pid, &path, &all)?);
-                Ok(Link(links))
+                add(0, multi, 0, &[both, entry].concat())?;
             }
         }
+        Ok(made)
+    }
+
+    fn process(&self) -> io::Result<Arc<ProbeProcess>> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(process) = process.as_ref().filter(|process| process.is_alive()) {
+            return Ok(Arc::clone(process));
+        }
+        let programs = match &self.form {
+            Form::Session(program) => vec![program.as_fd()],
+            Form::Pair { entry, back } => vec![entry.as_fd(), back.as_fd()],
+        };
+        Ok(Arc::clone(process.insert(Arc::new(ProbeProcess::start(&programs)?))))
+    }
+}
+
+impl From<Form> for Programs {
+    fn from(form: Form) -> Self {
+        Self { form, process: Mutex::new(None) }
     }
 }
 
@@ -201,7 +239,29 @@ pub struct Probe {
 /// Probes in a process; a drop removes the probes, but
 /// returns only after a grace period (about 0.1 s).
 #[derive(Debug)]
-pub struct Link(#[expect(dead_code, reason = "held for its drop")] Vec<OwnedFd>);
+pub struct Link {
+    process: Arc<ProbeProcess>,
+    links: Vec<u64>,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.links.iter().for_each(|link| self.process.close(*link));
+    }
+}
+
+/// A link of probes.
+#[derive(Debug)]
+struct LinkRequest<'a> {
+    /// Index of the program: 0 at the entry or for both, 1 at the return.
+    program: usize,
+    attach_type: u32,
+    multi_flags: u32,
+    /// 0 for all processes.
+    pid: u32,
+    path: &'a CStr,
+    probes: &'a [Probe],
+}
 
 fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u32) -> Result<OwnedFd> {
     let mut attr = LoadAttr {
@@ -235,32 +295,26 @@ fn load(name: &str, instructions: &[bpf_insn], license: &CString, attach_type: u
 /// kernel/trace/bpf_trace.c), so the trial probes no code.
 fn try_link(program: &OwnedFd, attach_type: u32, multi_flags: u32) -> Result<()> {
     let nowhere = [Probe { offset: 0, cookie: 0, followed: false, byte: 0 }];
-    match link(program, attach_type, multi_flags, 0, &CString::from(c"/"), &nowhere) {
+    let request = LinkRequest { program: 0, attach_type, multi_flags, pid: 0, path: c"/", probes: &nowhere };
+    match create_link(program.as_raw_fd(), &request) {
         Err(error) if error.raw_os_error() == Some(libc::EBADF) => Ok(()),
         Err(error) => Err(anyhow!("the kernel has no such links: {error}")),
         Ok(_) => Err(anyhow!("the kernel probed a folder")),
     }
 }
 
-fn link(
-    program: &OwnedFd,
-    attach_type: u32,
-    multi_flags: u32,
-    pid: u32,
-    path: &CString,
-    probes: &[Probe],
-) -> io::Result<OwnedFd> {
-    let offsets: Vec<u64> = probes.iter().map(|probe| probe.offset).collect();
-    let cookies: Vec<u64> = probes.iter().map(|probe| probe.cookie).collect();
+fn create_link(program: RawFd, request: &LinkRequest<'_>) -> io::Result<OwnedFd> {
+    let offsets: Vec<u64> = request.probes.iter().map(|probe| probe.offset).collect();
+    let cookies: Vec<u64> = request.probes.iter().map(|probe| probe.cookie).collect();
     let mut attr = LinkAttr {
-        prog_fd: program.as_raw_fd() as u32,
-        attach_type,
-        path: path.as_ptr() as u64,
+        prog_fd: program as u32,
+        attach_type: request.attach_type,
+        path: request.path.as_ptr() as u64,
         offsets: offsets.as_ptr() as u64,
         cookies: cookies.as_ptr() as u64,
-        cnt: probes.len() as u32,
-        multi_flags,
-        pid,
+        cnt: request.probes.len() as u32,
+        multi_flags: request.multi_flags,
+        pid: request.pid,
         ..LinkAttr::default()
     };
     bpf(bpf_cmd::BPF_LINK_CREATE, &mut attr)

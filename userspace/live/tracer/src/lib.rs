@@ -19,6 +19,7 @@ mod groups;
 pub mod loop_tracking;
 pub mod object_thread;
 mod object_types;
+pub mod parallelism_tracking;
 pub mod plan;
 pub mod profile_sink;
 mod progress;

@@ -56,8 +56,8 @@ pub struct Plan {
     pub registers: u8,
     /// Whether what an earlier start measured is not believed.
     pub recalibrate: bool,
-    /// Whether the least and the greatest integer that loops move are recorded.
-    pub values: bool,
+    /// What the profile has of windows.
+    pub recorded: Recorded,
     /// Whether shadow windows are taken at stops.
     pub windows: bool,
     /// Whether threads that are not seized may be watched.
@@ -82,6 +82,15 @@ pub struct Plan {
     pub on_release: fn(),
     /// No progress and no remarks.
     pub quiet: bool,
+}
+
+/// Parts of a profile that a user can leave out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// The least and the greatest integer that loops move.
+    pub values: bool,
+    /// Instructions of windows by class, and their parallelism.
+    pub parallelism: bool,
 }
 
 impl Plan {

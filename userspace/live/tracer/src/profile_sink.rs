@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use locality_model::{
     Field, FieldId, Frame, FrameId, Group, GroupId, Heap, KernelSample, Ledger, Load, LoadId, Located,
     LoopReading, Module, ModuleId, Object, ObjectId, Overhead, Profile, Record, RecordId, Run, Sample,
-    SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window, WindowFlow,
+    SampleId, SeenLoop, Stack, StackId, Thread, ThreadId, Use, UseId, Watch, WatchId, Window,
+    WindowExecution, WindowFlow,
 };
 use locality_profile::{Error, Owner, Writer};
 
@@ -129,6 +130,12 @@ impl Store {
     /// Adds the control flow of a window.
     pub fn flow(&mut self, flow: WindowFlow) {
         let result = self.writer.append_flow(flow);
+        self.note(result);
+    }
+
+    /// Adds the instructions of a window.
+    pub fn execution(&mut self, execution: WindowExecution) {
+        let result = self.writer.append_execution(execution);
         self.note(result);
     }
 

@@ -26,6 +26,8 @@ use super::{
     groups::Groups,
     loop_tracking::{LoopTracker, TimedLoop},
     object_thread::Told,
+    parallelism_tracking::ParallelismTracker,
+    plan::Recorded,
     profile_sink::Store,
     rate_tracking::{Known, RateTracker},
     sample_weights::Paced,
@@ -107,6 +109,8 @@ pub struct Assembler {
     pace: RateTracker,
     paced: Paced,
     loops: LoopTracker,
+    /// `None` with `--no-parallelism`.
+    parallelism: Option<ParallelismTracker>,
     /// Call stacks of instructions of loops, by process, state of
     /// the mappings and addresses: most windows show known stacks.
     loop_stacks: HashMap<(u32, u64, Vec<CodeAddress>), StackId>,
@@ -138,7 +142,7 @@ impl std::fmt::Debug for Assembler {
 
 impl Assembler {
     /// Writes to `store`. Times count from `origin_ns`. `clock` has the periods. `heap` answers for
-    /// blocks where allocations are followed. `with_values`: integers moved by loops are recorded.
+    /// blocks where allocations are followed.
     /// `shared`: receives memory shared by traced processes. Must be used in the creating thread.
     pub fn new(
         store: Store,
@@ -146,7 +150,7 @@ impl Assembler {
         pace: RateTracker,
         clock: Periods,
         heap: Option<Heap>,
-        with_values: bool,
+        recorded: Recorded,
         shared: SharedRegions,
     ) -> Self {
         let processes = Processes::isolated(Isolation::default());
@@ -173,7 +177,8 @@ impl Assembler {
             loop_stacks: HashMap::new(),
             pace,
             paced: Paced::new(clock),
-            with_values,
+            parallelism: recorded.parallelism.then(ParallelismTracker::default),
+            with_values: recorded.values,
             data: Data::new(heap),
             sharing: Sharing::new(shared),
             groups: Groups::default(),
@@ -303,6 +308,7 @@ impl Assembler {
             self.sites.forget(pid);
             self.sharing.forget(pid);
             self.loops.forget(pid);
+            self.forget_parallelism(pid);
             self.groups.forget(pid);
             self.loop_stacks.retain(|(of, ..), _| *of != pid);
             self.resolved.retain(|(of, _), _| *of != pid);
@@ -480,6 +486,7 @@ impl Assembler {
             rate: None,
         };
         self.loops(sample, pid, walk, &taken);
+        self.parallelism(sample, pid, &taken);
         let mut ready = Vec::new();
         self.pace.window((pid, tid), record.sequence, record.header.time_ns, row, taken, &mut ready);
         self.put_windows(ready);
@@ -501,6 +508,22 @@ impl Assembler {
         let found = self.stack_at(pid, walk, path, ip);
         self.loop_stacks.insert(key, found);
         found
+    }
+
+    /// Writes the parallelism of a window.
+    fn parallelism(&mut self, sample: SampleId, pid: u32, taken: &WindowTaken) {
+        let Some(parallelism) = &mut self.parallelism else { return };
+        let view = self.pace.view(taken);
+        let found = view.and_then(|view| parallelism.observe(sample, pid, taken.log.generation, &view));
+        if let Some(found) = found {
+            self.store.execution(found);
+        }
+    }
+
+    fn forget_parallelism(&mut self, pid: u32) {
+        if let Some(parallelism) = &mut self.parallelism {
+            parallelism.forget(pid);
+        }
     }
 
     /// Writes the loops that a window shows.
@@ -569,6 +592,7 @@ impl Assembler {
         self.pace.begin(pid, &mut ready);
         self.put_windows(ready);
         self.loops.forget(pid);
+        self.forget_parallelism(pid);
         self.sharing.begin(pid);
         self.groups.forget(pid);
         self.loop_stacks.retain(|(of, ..), _| *of != pid);

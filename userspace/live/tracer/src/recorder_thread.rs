@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result};
 use tokio::sync::mpsc;
 
 use super::{
+    plan::Recorded,
     profile_sink::{Store, Summary},
     rate_tracking::RateTracker,
     recorder::{Assembler, RecorderStats},
@@ -80,7 +81,7 @@ pub fn start(
     store: Store,
     origin_ns: u64,
     (pace, clock): (RateTracker, Periods),
-    (heap, with_values): (Option<Heap>, bool),
+    (heap, recorded): (Option<Heap>, Recorded),
     shared: SharedRegions,
     shown: Arc<Mutex<Shown>>,
 ) -> Result<(AssemblerThread, mpsc::UnboundedReceiver<Notable>)> {
@@ -88,7 +89,7 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name("assemble".into())
         .spawn(move || {
-            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap, with_values, shared);
+            let mut assembler = Assembler::new(store, origin_ns, pace, clock, heap, recorded, shared);
             while let Some(event) = queue.blocking_recv() {
                 let (mut notable, mut met) = (None, None);
                 keep_quiet(&event, queue.len());

@@ -392,7 +392,7 @@ impl<'a> Trace<'a> {
             store,
             summary.started.mono_ns,
             pace,
-            (blocks, plan.values),
+            (blocks, plan.recorded),
             shared,
             Arc::clone(&shown),
         )?;

@@ -1,11 +1,14 @@
-//! `parallelism`, `functions` and `branches`: how many instructions of an exact run could have been
-//! executed at once, by their dependences.
+//! `parallelism`, `functions` and `branches`: how many instructions of a run could have been executed at
+//! once, by their dependences. A trace has `parallelism` of its windows, as an estimate for the run.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{number::Number, place::Place};
+use super::{
+    number::{Interval, Number},
+    place::Place,
+};
 
 /// Parallelism of instructions: instructions divided by cycles, if each instruction starts
 /// when its operands are ready. Instructions and cycles of several threads are summed.
@@ -22,7 +25,7 @@ pub struct Parallelism {
     pub function: Option<String>,
     /// Dependences not followed: `stack`, `induction`, `copies`, and lines of `--ignore-lines`.
     pub ignored: Vec<String>,
-    /// Instructions executed.
+    /// Instructions executed; in a trace those of windows.
     pub instructions: u64,
     /// `unit`: each instruction takes a cycle; `machine`: latencies of a server processor.
     pub latency: String,
@@ -43,19 +46,29 @@ pub struct Parallelism {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Window {
-    /// Cycles by the number of instructions started.
+    /// Cycles by the number of instructions started; empty in a trace.
     pub by_parallelism: Vec<ParallelismBin>,
-    /// Cycles from the first start to the last result.
+    /// In a trace, 95 % interval of `ilp`, from sampling alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ci95: Option<Interval>,
+    /// Cycles from the first start to the last result; in a trace, the sum over windows.
     pub cycles: u64,
-    /// Instructions for each cycle.
+    /// Instructions for each cycle; in a trace, an estimate for the run, in which windows of fast code weigh
+    /// more.
     pub ilp: Number,
     /// Mispredicted branches.
     pub mispredicted: u64,
+    /// In a trace, windows counted: those with five times the instructions in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n: Option<u64>,
     /// Parallelism over the run, of the thread with the most instructions: in equal numbers of
     /// instructions with a window, in equal numbers of cycles without.
     pub over_time: Vec<Stretch>,
     /// The predictor of branches.
     pub predictor: String,
+    /// In a trace, the parallelism of single windows: quantiles .05, .5 and .95 of the instructions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[Number; 3]>,
     /// Instructions in flight at most; `inf`: no limit.
     pub window: WindowSize,
 }

@@ -186,6 +186,16 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             left_out: number(rng),
         }
     };
+    let execution = |rng: &mut Rng| WindowExecution {
+        sample: SampleId(rng.u32(..samples as u32)),
+        instructions: number(rng),
+        loads: number(rng),
+        stores: number(rng),
+        classes: (0..rng.usize(..3)).map(|_| (text(rng), number(rng))).collect(),
+        spans: (0..rng.usize(..4))
+            .map(|_| ExecutionSpan { in_flight: rng.u32(..), instructions: number(rng), cycles: number(rng) })
+            .collect(),
+    };
     let reading = |rng: &mut Rng| LoopReading {
         sample: SampleId(rng.u32(..samples as u32)),
         ip: rng.u64(..),
@@ -383,6 +393,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
         loads: (0..samples).map(|_| load(rng)).collect(),
         loops: if samples == 0 { Vec::new() } else { (0..samples).map(|_| seen_loop(rng)).collect() },
         flows: (0..samples).map(|_| flow(rng)).collect(),
+        executions: (0..samples).map(|_| execution(rng)).collect(),
         readings: (0..samples).map(|_| reading(rng)).collect(),
         kernel_samples: (0..samples).map(|_| kernel_sample(rng)).collect(),
         objects: (0..objects).map(|_| object(rng)).collect(),
@@ -457,6 +468,9 @@ pub fn put_all(writer: &mut Writer, profile: &Profile) -> Result<(), Error> {
     }
     for flow in &profile.flows {
         writer.append_flow(flow.clone())?;
+    }
+    for execution in &profile.executions {
+        writer.append_execution(execution.clone())?;
     }
     for reading in &profile.readings {
         writer.append_reading(*reading)?;

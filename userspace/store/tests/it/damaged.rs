@@ -100,7 +100,7 @@ fn a_newer_format_is_refused_by_number() {
     let database = rusqlite::Connection::open(&path).unwrap();
     database.pragma_update(None, "user_version", 99).unwrap();
     drop(database);
-    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 7, .. })));
+    assert!(matches!(read(&path), Err(Error::NewerVersion { found: 99, known: 8, .. })));
 }
 
 #[test]
@@ -252,6 +252,21 @@ fn version_6_is_read() {
     assert_eq!(read(&path).unwrap(), profile);
 }
 
+/// A file of version 7 knows no parallelism.
+#[test]
+fn version_7_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("x.locality");
+    let mut profile = random_profile(11, 40);
+    write_file(&path, &profile);
+    let database = rusqlite::Connection::open(&path).unwrap();
+    database.execute_batch("DROP TABLE window_execution;").unwrap();
+    database.pragma_update(None, "user_version", 7).unwrap();
+    drop(database);
+    profile.executions.clear();
+    assert_eq!(read(&path).unwrap(), profile);
+}
+
 /// A file of version 5 knows no samples in the kernel.
 #[test]
 fn version_5_is_read() {
@@ -263,7 +278,7 @@ fn version_5_is_read() {
     database
         .execute_batch(
             "DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;
-            DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample;
+            DROP TABLE window_execution; DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample;
             ALTER TABLE loop DROP COLUMN least_cycles;
             ALTER TABLE loop DROP COLUMN chain_cycles; ALTER TABLE loop DROP COLUMN unit_cycles;
             ALTER TABLE loop DROP COLUMN unit; ALTER TABLE loop DROP COLUMN mispredicted;
@@ -280,15 +295,16 @@ fn version_5_is_read() {
 
 /// What files before version 5 lack.
 const WITHOUT_LOOPS: &str = "DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;
-    DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample; DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
+    DROP TABLE window_execution; DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample; DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
     ALTER TABLE run DROP COLUMN page_faults; ALTER TABLE run DROP COLUMN kernel_ticks; ALTER TABLE run DROP COLUMN ticks;";
 
 /// What files before version 7 lack.
-const WITHOUT_FLOW: &str = "DROP TABLE window_flow; DROP TABLE loop_reading;
+const WITHOUT_FLOW: &str = "DROP TABLE window_execution; DROP TABLE window_flow; DROP TABLE loop_reading;
     DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;";
 
 fn without_flow(profile: &mut Profile) {
     profile.flows.clear();
+    profile.executions.clear();
     profile.readings.clear();
     profile.groups.clear();
     profile.samples.iter_mut().for_each(|sample| sample.group = None);

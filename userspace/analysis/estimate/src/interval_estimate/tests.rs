@@ -159,3 +159,24 @@ fn long_reuses_keep_their_share() {
         assert!(long_seen < 5.0, "{policy}: counting would do, {long_seen}");
     }
 }
+
+/// A ratio of sums over 40 samples, drawn 200 times from a population: the interval has the population's
+/// ratio in about 95 of 100.
+#[test]
+fn intervals_of_ratios_contain_the_truth() {
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut within = 0;
+    for _ in 0..200 {
+        let observed: Vec<((f64, f64), Counted)> = (0..40)
+            .map(|sample| {
+                let b = 1.0 + random.f64();
+                ((b * (2.0 + random.f64()), b), Counted { weight: 1.0, sample })
+            })
+            .collect();
+        let found = ratio(&observed);
+        assert!(found.low <= found.value && found.value <= found.high && found.n == 40, "{found:?}");
+        within += u32::from(found.low <= 2.5 && 2.5 <= found.high);
+    }
+    assert!((180..=199).contains(&within), "{within} of 200");
+    assert_eq!(ratio(&[]).n, 0);
+}
