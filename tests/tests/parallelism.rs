@@ -14,10 +14,21 @@ fn run(options: &[&str], what: &[&str]) -> (Traced, Value) {
 }
 
 fn exact(options: &[&str], what: &[&str]) -> (Traced, Value) {
+    exact_of("parallelism", options, what)
+}
+
+/// `tasks.c` under `--tasks`.
+fn tasks(nodes: &str, options: &[&str], what: &[&str]) -> Value {
+    let all = [&["--parallelism", "--window", "inf", "--tasks", nodes], options].concat();
+    let (_, mut report) = exact_of("tasks", &all, what);
+    report["tasks"].take()
+}
+
+fn exact_of(program: &str, options: &[&str], what: &[&str]) -> (Traced, Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("report");
     let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
-    let done = tracer.args(options).args(["--"]).args([build("parallelism")]).args(what).run();
+    let done = tracer.args(options).args(["--"]).args([build(program)]).args(what).run();
     let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
     (done, serde_json::from_str(&text).expect("JSON"))
 }
@@ -148,6 +159,136 @@ fn calls_restrict_the_other_counts() {
     }
 }
 
+/// Calls that wait for each other have no parallelism; calls that do not have all but what the caller
+/// needs to start them.
+#[test]
+fn calls_are_tasks() {
+    requires!(command("qemu-x86_64"));
+    let (calls, body) = (200, 3 * TURNS);
+    let in_turn = tasks("functions", &["--inclusive", "in_turn"], &[]);
+    assert_eq!(number(&in_turn["executions"]), calls + 1);
+    let (work, span) = (number(&in_turn["work"]), number(&in_turn["span"]));
+    assert!(work > calls * body && span > calls * body && work - span < 8 * calls, "{work} {span}");
+    let apart = tasks("functions", &["--inclusive", "apart"], &[]);
+    let (work, span) = (number(&apart["work"]), number(&apart["span"]));
+    // The caller starts 200 calls, with a few instructions each; the last call ends the run.
+    assert!(work > calls * body && span < body + 8 * calls, "{work} {span}");
+    let tlp = apart["tlp"].as_f64().expect("a number");
+    assert!((tlp - work as f64 / span as f64).abs() < 1e-9 && tlp > 125.0, "{tlp}");
+    let nodes: Vec<(&str, u64)> = apart["nodes"]
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .map(|node| (node["place"]["function"].as_str().expect("a name"), number(&node["executions"])))
+        .collect();
+    assert_eq!(nodes, [("work", calls), ("apart", 1)]);
+}
+
+#[test]
+fn a_producer_hands_over_every_byte_once() {
+    requires!(command("qemu-x86_64"));
+    let found = tasks("functions", &["--inclusive", "hand_over", "--partition", "2"], &[]);
+    let rows = found["communication"].as_array().expect("rows");
+    let row = |from: &str, to: &str| {
+        let is = |row: &&Value| row["from"]["function"] == from && row["to"]["function"] == to;
+        rows.iter().filter(|row| row["through"] == "memory").find(is)
+    };
+    let bytes = row("produce", "consume").expect("communication");
+    assert_eq!((number(&bytes["bytes"]), number(&bytes["values"])), (8 * TURNS, TURNS));
+    assert!(row("consume", "produce").is_none(), "{rows:?}");
+    // Producer and consumer are the only division into about equal halves.
+    let partition = &found["partitions"][0];
+    let parts = partition["parts"].as_array().expect("parts");
+    let first = |part: &Value| part["nodes"][0]["place"]["function"].as_str().expect("a name").to_owned();
+    assert_eq!((first(&parts[0]), first(&parts[1])), ("produce".into(), "consume".into()));
+    assert_eq!(partition["cut_bytes"], partition["nodes_bytes"]);
+    assert_eq!((number(&partition["cut_bytes"]), &partition["acyclic"]), (8 * TURNS, &true.into()));
+    let works: u64 = parts.iter().map(|part| number(&part["work"])).sum();
+    assert_eq!(works, number(&found["work"]));
+}
+
+/// The other thread reads 1000 words of the main thread, and what starts it; the main thread reads little.
+#[test]
+fn threads_hand_over_what_one_wrote_and_another_read() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = exact_of("tasks", &["--one-order"], &["share"]);
+    assert!(done.status.code().is_some(), "{}", done.stderr);
+    let rows = report["sharing"].as_array().expect("rows");
+    let main = number(&report["run"]["pids"][0]);
+    let sum = |is_main: bool| -> u64 {
+        let rows = rows.iter().filter(|row| (number(&row["from"]) == main) == is_main);
+        rows.map(|row| number(&row["bytes"])).sum()
+    };
+    assert!((8 * TURNS..8 * TURNS + 4096).contains(&sum(true)), "{rows:?}");
+    assert!((8..4096).contains(&sum(false)), "{rows:?}");
+    assert!(rows.iter().all(|row| row["from"] != row["to"]), "{rows:?}");
+    let (_, alone) = exact_of("tasks", &[], &["share"]);
+    assert!(alone["sharing"].is_null());
+}
+
+/// A line with a counter in memory chains the iterations; without the line none is chained.
+#[test]
+fn ignored_lines_pass_nothing_on() {
+    requires!(command("qemu-x86_64"));
+    let source = include_str!("../programs/tasks.c");
+    let line = 1 + source.lines().position(|line| line.contains("/* stepped */")).expect("the line");
+    let lines = format!("tasks.c:{line}");
+    let function = ["--inclusive", "stepped"];
+    let all = tasks("loops", &function, &[]);
+    let without = tasks("loops", &[&function[..], &["--ignore-lines", &lines]].concat(), &[]);
+    assert_eq!(all["work"], without["work"]);
+    assert!(number(&all["span"]) + 20 > number(&all["work"]), "{all:#}");
+    assert!(number(&without["span"]) < 50, "{without:#}");
+    assert_eq!(without["ignored"], serde_json::json!(["stack", "induction", "copies", lines]));
+    // Each iteration has a load and a store of the line, and of the array; the mix counts all.
+    let touches = |options: &[&str]| {
+        let options = [&function[..], &["--granularity", "8"], options].concat();
+        let (_, report) = exact_of("tasks", &options, &[]);
+        (number(&report["reuse"]["8"]["touches"]), number(&report["mix"]["instructions"]))
+    };
+    let (every, instructions) = touches(&[]);
+    for beside in [&[][..], &["--parallelism"]] {
+        let options = [&["--ignore-lines", &lines][..], beside].concat();
+        assert_eq!(touches(&options), (every - 2 * TURNS, instructions), "{beside:?}");
+    }
+}
+
+#[test]
+fn killed_tasks_stand_as_far_as_they_got() {
+    requires!(command("qemu-x86_64"));
+    for nodes in ["blocks", "functions", "loops"] {
+        let (done, report) = exact_of("tasks", &["--parallelism", "--tasks", nodes], &["kill"]);
+        assert!(!done.status.success());
+        assert_eq!(report["partial"], true);
+        let found = &report["tasks"];
+        // The kill may come within a buffer of one of the engines, which then loses the buffer.
+        let (work, instructions) = (number(&found["work"]), number(&report["parallelism"]["instructions"]));
+        let torn = number(&report["counted_in_part"]);
+        assert!(work == instructions || torn > 0, "{nodes} {work} {instructions} {torn}");
+        assert!(work.abs_diff(instructions) < 10 * 4096, "{nodes} {work} {instructions}");
+        let nodes = found["nodes"].as_array().expect("nodes");
+        let work = nodes.iter().find(|node| node["place"]["function"] == "work").expect("the function");
+        assert!(number(&work["executions"]) >= 400 && number(&work["work"]) > 300 * 3 * TURNS, "{work}");
+    }
+}
+
+#[test]
+fn wrong_lines_are_one_sentence() {
+    for (program, lines, words) in [
+        (build("tasks"), "tasks.c:1", &["no code of tasks.c:1", "nearest"][..]),
+        (build("tasks"), "other.c:1", &["no code of a file other.c", "tasks.c"]),
+        (build("tasks"), "tasks.c", &["is not FILE:LINES"]),
+        ("/bin/true".into(), "true.c:1", &["needs debug information", "-g"]),
+    ] {
+        for options in [&[][..], &["--parallelism"]] {
+            let tracer = Tracer::new().args(["exact", "--ignore-lines", lines]).args(options);
+            let refused = tracer.args(["--"]).args([&program]).run();
+            assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
+            assert!(words.iter().all(|word| refused.stderr.contains(word)), "{words:?}: {}", refused.stderr);
+        }
+    }
+}
+
 #[test]
 fn the_text_names_the_view() {
     requires!(command("qemu-x86_64"));
@@ -179,6 +320,10 @@ fn wrong_use_is_one_sentence() {
         (&["--view", "machine", "--ignore", "stack"], &["--view", "--ignore"]),
         (&["--view", "values", "--latency", "machine"], &["--latency machine", "copies"]),
         (&["--predict", "gshare"], &["`gshare` is no predictor"]),
+        (&["--partition", "4"], &["--tasks"]),
+        (&["--tasks", "loops", "--partition", "1"], &["2..=1024"]),
+        (&["--tasks", "threads"], &["blocks, functions, loops"]),
+        (&["--ignore-lines", "a.c:1", "--cache-use"], &["--ignore-lines", "simulated caches"]),
         (&["--function", "chain"], &["--inclusive"]),
         (&["--one-order"], &["--one-order"]),
         (&["--window", "1,2,3,4,5", "--predict", "perfect,none"], &["10 machines", "8 at most"]),

@@ -209,7 +209,7 @@ pub enum Other {
     /// (`cargo xtask qemu`), and no root.
     ///
     /// Example: locality-bpf exact --report run.txt -- ./prog arg
-    Exact(ExactArgs),
+    Exact(Box<ExactArgs>),
     /// What this machine can do, what is missing, and how to fix it.
     ///
     /// Example: sudo locality-bpf doctor -p 1234
@@ -270,6 +270,12 @@ pub struct ExactArgs {
     /// with `--granularity` of the type's bytes.
     #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
     pub data_type: Vec<DataType>,
+    /// Ignore these source lines of the program, by debug information: values computed there are there
+    /// at once for parallelism, and accesses by the lines are no reuse; may be given several times.
+    ///
+    /// Example: --ignore-lines sim.c:88 --ignore-lines sim.c:102-110,120
+    #[arg(long, value_name = "FILE:LINES")]
+    pub ignore_lines: Vec<IgnoreLines>,
     /// Also count stack distances within the sets of a cache with this number of sets, for up to 32 ways.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N", conflicts_with = "instructions")]
     pub sets: Option<u32>,
@@ -322,6 +328,16 @@ pub struct ParallelismArgs {
     /// Latencies of instructions [default: unit].
     #[arg(long, value_name = "MODEL", requires = "parallelism")]
     pub latency: Option<exact::LatencyArg>,
+    /// Also report parallelism of basic blocks, calls of functions, or iterations of loops in place of
+    /// instructions, and the bytes that they take from each other.
+    ///
+    /// Example: locality-bpf exact --parallelism --tasks functions --partition 4 -- ./prog arg
+    #[arg(long, value_name = "NODES", requires = "parallelism")]
+    pub tasks: Option<exact::TasksArg>,
+    /// Divide the nodes of --tasks into this number of parts of about equal work, with few bytes
+    /// between them.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..=1024), requires = "tasks")]
+    pub partition: Option<u32>,
     /// Count only calls of this function, from call to return, with all callees; may be given
     /// several times. Also restricts reuse, the mix of instructions and simulated caches.
     #[arg(long, value_name = "FUNCTION")]
@@ -366,8 +382,17 @@ impl From<ExactArgs> for exact::Options {
     fn from(args: ExactArgs) -> Self {
         let CacheArgs { cache_use, cache, compatible, prefetch, instruction_fetch, objects, skip_function } =
             args.caches;
-        let ParallelismArgs { parallelism, view, ignore, window, predict, latency, inclusive } =
-            args.parallelism;
+        let ParallelismArgs {
+            parallelism,
+            view,
+            ignore,
+            window,
+            predict,
+            latency,
+            tasks,
+            partition,
+            inclusive,
+        } = args.parallelism;
         Self {
             output: args.output,
             report: args.print.report,
@@ -380,6 +405,7 @@ impl From<ExactArgs> for exact::Options {
             sets: args.sets,
             optimal: args.optimal,
             fine: args.fine,
+            ignore_lines: args.ignore_lines,
             parallelism: exact::ParallelismOptions {
                 parallelism,
                 view,
@@ -387,6 +413,8 @@ impl From<ExactArgs> for exact::Options {
                 window,
                 predict,
                 latency,
+                tasks,
+                partition,
                 inclusive,
             },
             caches: exact::CacheOptions {
@@ -644,7 +672,7 @@ mod tests {
         else {
             panic!("not an exact run")
         };
-        let exact = exact::Options::from(exact);
+        let exact = exact::Options::from(*exact);
         assert!(exact.simulation().is_none());
         assert_eq!((exact.granules(), exact.command), (vec![8, 64], vec!["ls".into(), "-l".into()]));
     }
@@ -653,7 +681,7 @@ mod tests {
     fn any_option_of_the_simulation_asks_for_it() {
         let exact = |options: &str| match parse(&format!("locality-bpf exact {options} -- ls")).unwrap().other
         {
-            Some(Other::Exact(args)) => exact::Options::from(args),
+            Some(Other::Exact(args)) => exact::Options::from(*args),
             _ => panic!("not an exact run"),
         };
         assert!(exact("").simulation().is_none());

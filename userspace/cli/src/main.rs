@@ -99,7 +99,7 @@ fn main() -> ExitCode {
             let against = against.map(|_| objects::Against { options, displace: simulate_skid });
             list_objects(&file, estimator, against.as_ref(), &output, place)
         }
-        Some(Other::Exact(args)) => run_exactly(args, cli.quiet, when),
+        Some(Other::Exact(args)) => run_exactly(*args, cli.quiet, when),
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate(args)) => calibrate::run(&args, cli.quiet),
         Some(Other::Completions { shell }) => {

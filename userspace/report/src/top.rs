@@ -58,6 +58,11 @@ pub fn cut(report: &mut Report, top: usize) {
         cut.rows("hot.by_line", &mut hot.by_line);
     }
     report.cache_use.iter_mut().for_each(|cache_use| cut.cache_use(cache_use));
+    if let Some(tasks) = &mut report.tasks {
+        cut.rows("tasks.communication", &mut tasks.communication);
+        cut.rows("tasks.nodes", &mut tasks.nodes);
+    }
+    report.sharing.iter_mut().for_each(|rows| cut.rows("sharing", rows));
     report.rows_left_out = cut.left_out();
 }
 
@@ -128,6 +133,7 @@ mod tests {
         cache_use::FunctionLoss,
         hot::{Hot, HotLine},
         objects::{Heap, HeapSite, Object},
+        tasks::{TaskNode, Tasks},
     };
 
     #[test]
@@ -146,6 +152,7 @@ mod tests {
             pairs: [1, 2, 3, 4].map(pair).to_vec(),
             objects: Some(vec![Object::default()]),
             hot: Some(Hot { by_line: vec![HotLine::default(); 3], ..Hot::default() }),
+            tasks: Some(Tasks { nodes: vec![TaskNode::default(); 4], ..Tasks::default() }),
             cache_use: Some(cache_use),
             ..Report::default()
         };
@@ -156,7 +163,7 @@ mod tests {
         assert_eq!(report.objects.as_ref().map(Vec::len), Some(1));
         let levels = report.cache_use.unwrap().by_function;
         assert_eq!(levels.iter().filter_map(|row| row.n).collect::<Vec<_>>(), [1, 2, 1, 2]);
-        let left_out = [("pairs", 2), ("hot.by_line", 1), ("cache_use.by_function", 1)];
+        let left_out = [("pairs", 2), ("hot.by_line", 1), ("tasks.nodes", 2), ("cache_use.by_function", 1)];
         assert_eq!(report.rows_left_out, Some(left_out.map(|(table, rows)| (table.to_owned(), rows)).into()));
     }
 

@@ -12,8 +12,11 @@
 //! they come to. [`Regions`] tells inclusive regions of functions. A [`View`] says which dependences
 //! are ignored.
 //!
+//! [`TaskEngine`] has basic blocks, calls or iterations in place of instructions, and the bytes that they
+//! hand over; [`partition`] divides them.
+//!
 //! Modules in the order in which data flows: `setup`, `ops` blocks as lists of places, `shadow` who
-//! wrote memory last, `engine` times, `predict` branches, `levels` distributions, `summary`.
+//! wrote memory last, `engine` times, `predict` branches, `levels` distributions, `summary`, `tasks`.
 //!
 //! Exact but for: what a kernel does in system calls; the last part of a thread that was killed (its
 //! predictor begins anew there); values older than 2^31 cycles in runs of more than 3 × 2^30 cycles
@@ -25,20 +28,25 @@ mod engine;
 mod handle;
 mod levels;
 mod ops;
+pub mod partition;
 mod predict;
 mod regions;
 mod setup;
 mod shadow;
+mod sharing;
 mod state;
 mod summary;
+mod tasks;
 
 pub use handle::Engine;
 pub use levels::{BINS, Histogram, bin};
 pub use ops::{CLASSES, Marks};
 pub use regions::Regions;
 pub use setup::{BadSetup, LANES, LARGEST_WINDOW, Lane, Latency, Predict, Setup, View, window};
+pub use sharing::{Shared, Sharing};
 pub use state::BranchCount;
 pub use summary::{LaneSummary, Progress, Summary};
+pub use tasks::{EdgeCount, NO_BLOCK, Node, NodeCount, TaskEngine, TaskSetup, TaskSummary};
 
 /// Why a state cannot be taken up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -160,6 +160,12 @@ pub fn window(text: &str) -> Result<Option<u32>, BadSetup> {
 #[error("{0}")]
 pub struct BadSetup(String);
 
+impl BadSetup {
+    pub(crate) fn of(sentence: String) -> Self {
+        Self(sentence)
+    }
+}
+
 /// The whole setup.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Setup {

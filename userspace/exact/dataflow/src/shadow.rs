@@ -238,6 +238,35 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
         }
     }
 
+    /// Shows the values of written bytes, each with a bit for each byte of the word (bit 0: the
+    /// lowest address). Values may be changed; unwritten bytes are not shown.
+    #[inline(always)]
+    pub fn visit(&mut self, pages: &Pages, address: u64, size: u16, mut see: impl FnMut(&mut [u32; L], u8)) {
+        let mut at = address;
+        let end = address.saturating_add(u64::from(size));
+        while at < end {
+            let next = ((at | 7) + 1).min(end);
+            let page = self.page(pages, at / BYTES);
+            if !page.is_null() {
+                let word = (at & (BYTES - 1)) as usize / 8;
+                // SAFETY: a page's room, without other references.
+                let head = unsafe { &*page.cast::<Head>() };
+                if head.split[word / 64] >> (word % 64) & 1 == 0 {
+                    let bytes = (0xff_u32 >> (8 - (next - at))) << (at % 8);
+                    // SAFETY: below the words of the page.
+                    see(unsafe { &mut *page.add(HEAD).cast::<[u32; L]>().add(word) }, bytes as u8);
+                } else {
+                    let cells = self.at(head.bytes).cast::<[u32; L]>();
+                    for byte in at..next {
+                        // SAFETY: a word in pieces has a page with values of bytes.
+                        see(unsafe { &mut *cells.add((byte & (BYTES - 1)) as usize) }, 1 << (byte % 8));
+                    }
+                }
+            }
+            at = next;
+        }
+    }
+
     /// Notes a writer. `None` when the arena is full.
     #[inline(always)]
     pub fn store(&mut self, pages: &mut Pages, address: u64, size: u16, time: &[u32; L]) -> Option<()> {
@@ -305,12 +334,18 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
 
     /// Reduces all times by this, to 0 at least.
     pub fn rebase(&mut self, pages: &Pages, by: &[u32; L]) {
+        self.each(pages, |times| {
+            times.iter_mut().zip(by).for_each(|(time, by)| *time = time.saturating_sub(*by));
+        });
+    }
+
+    /// Shows every value.
+    pub fn each(&mut self, pages: &Pages, mut see: impl FnMut(&mut [u32; L])) {
         let (first, count) = self.slots(pages);
-        let sooner = |times: *mut [u32; L], count: usize| {
+        let mut several = |cells: *mut [u32; L], count: usize| {
             for at in 0..count {
-                // SAFETY: below the times of the page.
-                let time = unsafe { &mut *times.add(at) };
-                time.iter_mut().zip(by).for_each(|(time, by)| *time = time.saturating_sub(*by));
+                // SAFETY: below the values of the page.
+                see(unsafe { &mut *cells.add(at) });
             }
         };
         for at in 0..count {
@@ -321,10 +356,10 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
                 // SAFETY: a page's room.
                 let head = unsafe { &*page.cast::<Head>() };
                 // SAFETY: the words follow the head.
-                sooner(unsafe { page.add(HEAD).cast() }, WORDS);
+                several(unsafe { page.add(HEAD).cast() }, WORDS);
                 for word in (0..WORDS).filter(|word| head.split[word / 64] >> (word % 64) & 1 == 1) {
                     // SAFETY: the word's bytes, in allocated room.
-                    sooner(unsafe { self.at(head.bytes).cast::<[u32; L]>().add(word * 8) }, 8);
+                    several(unsafe { self.at(head.bytes).cast::<[u32; L]>().add(word * 8) }, 8);
                 }
             }
         }

@@ -11,13 +11,13 @@ use std::{
 };
 
 use locality_cachesim::CacheSim;
-use locality_dataflow::{Engine as Dataflow, Marks};
+use locality_dataflow::{Engine as Dataflow, Marks, Sharing, TaskEngine};
 use locality_reuse::{Config, Engine, What};
 use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 
 use crate::{
     extra,
-    functions::{BEGINS, CHOSEN, MARKS},
+    functions::{BEGINS, BEGINS_ANY, CHOSEN, IGNORED, MARKS},
     inside,
     process::Process,
     region::{BLOCKS, Extra, LANES, Lane, Region, ThreadRecord},
@@ -29,12 +29,17 @@ struct Exact {
     reuse: Option<Engine<'static, Region>>,
     cache: Option<CacheSim<'static, Region>>,
     parallelism: Vec<Dataflow<'static, Region>>,
+    tasks: Option<TaskEngine<'static, Region>>,
+    sharing: Option<Sharing<'static, Region>>,
 }
 
 /// The marks of an engine of parallelism: the first is of the whole thread, the rest of functions.
 pub fn marks(number: usize) -> Marks {
-    Marks { all: MARKS, ignored: 0, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
+    Marks { all: MARKS, ignored: IGNORED, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
 }
+
+/// The marks of the engine of tasks, which begins anew with each function distinguished.
+pub const TASK_MARKS: Marks = Marks { all: MARKS, ignored: IGNORED, begins: BEGINS_ANY };
 
 /// The analyses of each lane's thread, lent to the worker.
 static ENGINES: [AtomicPtr<Exact>; LANES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; LANES];
@@ -62,7 +67,8 @@ impl Exact {
     /// Makes the analyses, and publishes the places of the states.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
-        let mut exact = Self { reuse: None, cache: None, parallelism: Vec::new() };
+        let mut exact =
+            Self { reuse: None, cache: None, parallelism: Vec::new(), tasks: None, sharing: None };
         if settings.reuse {
             let engine = Engine::create(region, &config(settings)).map_err(|_| FULL)?;
             reuse.store(engine.state(), Release);
@@ -85,6 +91,16 @@ impl Exact {
                 exact.parallelism.push(engine);
             }
         }
+        if let Some(setup) = settings.tasks {
+            let engine = TaskEngine::create(region, setup, TASK_MARKS).map_err(|_| FULL)?;
+            extra.tasks.store(engine.state(), Release);
+            exact.tasks = Some(engine);
+        }
+        if settings.sharing {
+            let sharing = Sharing::create(region).map_err(|_| FULL)?;
+            extra.sharing.store(sharing.state(), Release);
+            exact.sharing = Some(sharing);
+        }
         if !settings.inclusive.is_empty() {
             inside::begin(region, extra).ok_or(FULL)?;
         }
@@ -102,8 +118,14 @@ impl Exact {
         for engine in &mut self.parallelism {
             engine.observe(events, &code)?;
         }
+        if let Some(sharing) = &mut self.sharing {
+            sharing.observe(events, &code)?;
+        }
         let chosen = inside::select(process.region(), extra, events);
         let events = chosen.as_deref().unwrap_or(events);
+        if let Some(tasks) = &mut self.tasks {
+            tasks.observe(events, &code)?;
+        }
         if let Some(cache) = &mut self.cache {
             cache.show(process.region().placed());
             cache.observe(events, &code)?;

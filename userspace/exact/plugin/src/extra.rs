@@ -9,12 +9,12 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use locality_cachesim::{CacheSim, OpenError, Totals};
-use locality_dataflow::{Engine as Dataflow, Summary};
+use locality_dataflow::{Engine as Dataflow, Shared, Sharing, Summary, TaskEngine, TaskSummary};
 use locality_reuse::SetStacks;
 use locality_stream::{Analysis as _, Code, Event, Span};
 
 use crate::{
-    analyses::marks,
+    analyses::{TASK_MARKS, marks},
     functions::CHOSEN,
     process::Process,
     region::{Extra, Region, TOUCHES},
@@ -142,6 +142,43 @@ pub fn parallelism(
         Ok(engine.finish())
     };
     places.filter(|(_, state)| *state != 0).map(finish).collect()
+}
+
+/// Tasks of a thread, finished with the events left in buffers, supplied by `rest`; `None` if not
+/// measured. The process must be gone.
+///
+/// # Errors
+/// A state damaged by the program.
+pub fn tasks(
+    region: &Region,
+    extra: &Extra,
+    rest: impl Fn(u64) -> Vec<Event>,
+) -> Result<Option<TaskSummary>, locality_dataflow::OpenError> {
+    let Some(state) = Some(extra.tasks.load(Relaxed)).filter(|state| *state != 0) else { return Ok(None) };
+    let mut engine = TaskEngine::open(region, state, TASK_MARKS)?;
+    // A full arena has been noted in the state.
+    let _full = engine.observe(&rest(engine.consumed()), &region.code());
+    Ok(Some(engine.finish()))
+}
+
+/// Bytes between threads, finished with the events left in the buffers of the given threads (indices of
+/// thread records); `None` if not counted. The process must be gone.
+///
+/// # Errors
+/// A state damaged by the program.
+pub fn sharing(
+    region: &Region,
+    extra: &Extra,
+    threads: impl IntoIterator<Item = usize>,
+) -> Result<Option<Vec<Shared>>, locality_dataflow::OpenError> {
+    let Some(state) = Some(extra.sharing.load(Relaxed)).filter(|state| *state != 0) else { return Ok(None) };
+    let mut sharing = Sharing::open(region, state)?;
+    let consumed = sharing.consumed();
+    for thread in threads {
+        // A full arena has been noted in the state.
+        let _full = sharing.observe(&region.unseen(thread, consumed), &region.code());
+    }
+    Ok(Some(sharing.finish()))
 }
 
 /// The granules stored.

@@ -28,8 +28,10 @@ pub const SKIPPED: u64 = locality_cachesim::SKIPPED;
 pub const BEGINS: u64 = 1 << 48;
 /// Marks of the functions with whole calls distinguished.
 pub const BEGINS_ANY: u64 = (BEGINS << INCLUSIVE) - BEGINS;
+/// Set in the recorded addresses of instructions of ignored lines.
+pub const IGNORED: u64 = 1 << 61;
 /// Possible marks of recorded addresses.
-pub const MARKS: u64 = CHOSEN | SKIPPED | BEGINS_ANY;
+pub const MARKS: u64 = CHOSEN | SKIPPED | IGNORED | BEGINS_ANY;
 /// Names with a found bit in the header.
 const TOLD: usize = 64;
 
@@ -87,6 +89,64 @@ impl Functions {
     }
 
     /// Whether an address lies in a function.
+    pub fn contain(&self, address: u64) -> bool {
+        self.ranges.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+    }
+}
+
+/// Code of ignored lines: offsets in a file, found by the parent, and the addresses where the file is mapped.
+#[derive(Default)]
+pub struct Lines {
+    files: HashMap<String, Vec<Range<u64>>>,
+    /// Start to end, in the program's addresses.
+    ranges: BTreeMap<u64, u64>,
+}
+
+/// Name of the parent's list in the run's folder.
+pub const LINES: &str = "ignored-lines";
+
+impl Lines {
+    /// Text of a list: `START END PATH` in each line, numbers hexadecimal.
+    pub fn print(path: &str, code: &[Range<u64>]) -> String {
+        code.iter().map(|code| format!("{:x} {:x} {path}\n", code.start, code.end)).collect()
+    }
+
+    /// Reads the list.
+    pub fn parse(text: &str) -> Self {
+        let mut lines = Self::default();
+        for line in text.lines() {
+            let mut fields = line.splitn(3, ' ');
+            let mut number = || u64::from_str_radix(fields.next()?, 16).ok();
+            if let (Some(start), Some(end)) = (number(), number())
+                && let Some(path) = fields.next()
+            {
+                lines.files.entry(path.to_owned()).or_default().push(start..end);
+            }
+        }
+        lines
+    }
+
+    /// Whether no line is ignored.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Finds the code in the mapped files.
+    pub fn update(&mut self, mappings: &[Mapping<'_>]) {
+        self.ranges.clear();
+        for (addresses, offset, path) in mappings {
+            let end = offset.saturating_add(addresses.end.saturating_sub(addresses.start));
+            for code in self.files.get(*path).into_iter().flatten() {
+                let (start, end) = (code.start.max(*offset), code.end.min(end));
+                if start < end {
+                    let last = self.ranges.entry(addresses.start + (start - offset)).or_default();
+                    *last = (*last).max(addresses.start + (end - offset));
+                }
+            }
+        }
+    }
+
+    /// Whether an address is ignored.
     pub fn contain(&self, address: u64) -> bool {
         self.ranges.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
     }
@@ -169,6 +229,18 @@ mod tests {
         ] {
             assert_eq!(is_named(symbol, name), is, "{symbol} {name}");
         }
+    }
+
+    #[test]
+    fn ignored_lines_are_where_the_file_is_mapped() {
+        let text = Lines::print("/a b", &[0x10..0x14, 0x1020..0x1021]) + &Lines::print("/c", &[0..4, 5..9]);
+        let mut lines = Lines::parse(&text);
+        lines.update(&[(0x7000..0x8000, 0x1000, "/a b"), (0x5000..0x6000, 0, "/d")]);
+        assert!(lines.contain(0x7020) && !lines.contain(0x7021) && !lines.contain(0x7010));
+        lines.update(&[(0x7000..0x9000, 0, "/a b")]);
+        assert!(lines.contain(0x7010) && lines.contain(0x7013) && lines.contain(0x8020));
+        assert!(!lines.contain(0x7014) && !lines.contain(0x6fff));
+        assert!(Lines::parse("").is_empty());
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Process {
     /// Sets everything up.
     pub fn install(id: Id, api: Api, settings: Settings) -> Result<&'static Self, String> {
         let region = new_region(&settings, None).map_err(|error| why_no_file(&error))?;
-        let translation = Mutex::new(Translation::default());
+        let translation = Mutex::new(Translation::new(&settings));
         let process = Self { id, api, settings, region, translation };
         process.introduce();
         Ok(CURRENT.get_or_init(|| process))
@@ -55,6 +55,7 @@ impl Process {
         header.parent.store(parent.cast_unsigned(), Relaxed);
         store_text(&header.program, self.settings.program.as_os_str().as_bytes());
         header.restricted.store(self.settings.is_restricted().into(), Relaxed);
+        header.mix_restricted.store(self.settings.restricts_mix().into(), Relaxed);
         header.extra_granule.store(extra::granule(&self.settings.granules).into(), Relaxed);
         header.state.store(state::RUNNING, Relaxed);
     }

@@ -22,7 +22,7 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 /// Marks a file of the layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of the layout; parent and plugin must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Most recorded vCPUs (simultaneous threads).
 pub const LANES: usize = 4096;
 /// Most recorded threads of an image.
@@ -101,7 +101,7 @@ pub struct Header {
     pub children_lost: AtomicU32,
     /// Times that a thread went on without the turn, in a serialised run.
     pub out_of_turn: AtomicU32,
-    /// Not 0 if counts are restricted to functions.
+    /// Not 0 if counts of accesses are restricted to chosen instructions.
     pub restricted: AtomicU32,
     /// log2 of the granule of sets and optimal replacement.
     pub extra_granule: AtomicU32,
@@ -109,8 +109,8 @@ pub struct Header {
     pub placements: AtomicU32,
     /// Mappings without room.
     pub placements_lost: AtomicU32,
-    /// Reserved.
-    pub reserved: AtomicU32,
+    /// Not 0 if the mix of instructions is restricted too.
+    pub mix_restricted: AtomicU32,
     /// Address of the file's first byte in the traced process.
     pub address: AtomicU64,
     /// Bytes of the file.
@@ -188,6 +188,10 @@ pub struct Extra {
     pub cache: AtomicU64,
     /// Parallelism: of the whole thread, and of each function with whole calls measured.
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
+    /// Task parallelism.
+    pub tasks: AtomicU64,
+    /// Bytes between threads, of the whole process.
+    pub sharing: AtomicU64,
     /// State of execution within whole calls of functions.
     pub inside: AtomicU64,
     /// Stacks within sets.

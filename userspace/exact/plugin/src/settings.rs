@@ -10,7 +10,7 @@ use std::{
 };
 
 use locality_cachesim::Config;
-use locality_dataflow::Setup;
+use locality_dataflow::{Setup, TaskSetup};
 use locality_stream::DataType;
 
 use crate::program::Program;
@@ -65,6 +65,12 @@ pub struct Settings {
     pub skipped: Vec<String>,
     /// The machines for parallelism, if measured.
     pub parallelism: Option<Setup>,
+    /// Whether bytes between threads are counted; needs `one_order`.
+    pub sharing: bool,
+    /// Task parallelism, if measured.
+    pub tasks: Option<TaskSetup>,
+    /// Whether lines are ignored: by the list [`crate::functions::LINES`] in the folder.
+    pub ignores_lines: bool,
     /// Functions whose whole calls are measured, [`INCLUSIVE`] at most.
     pub inclusive: Vec<String>,
     /// The program's file, as the plugin receives it; [`Settings::command`] puts in the started
@@ -101,6 +107,9 @@ impl Settings {
             cache: None,
             skipped: Vec::new(),
             parallelism: None,
+            sharing: false,
+            tasks: None,
+            ignores_lines: false,
             inclusive: Vec::new(),
             program: PathBuf::new(),
         };
@@ -143,6 +152,11 @@ impl Settings {
                 ("parallelism", text) => {
                     settings.parallelism = Some(text.parse::<Setup>().map_err(|error| error.to_string())?);
                 }
+                ("tasks", text) => {
+                    settings.tasks = Some(text.parse::<TaskSetup>().map_err(|error| error.to_string())?);
+                }
+                ("sharing", number) => settings.sharing = number == "1",
+                ("ignored", number) => settings.ignores_lines = number == "1",
                 ("inclusive", name) => {
                     settings.inclusive.push(name.strip_prefix(':').unwrap_or(name).to_owned());
                 }
@@ -158,6 +172,11 @@ impl Settings {
 
     /// Whether only some instructions' accesses are counted.
     pub fn is_restricted(&self) -> bool {
+        self.restricts_mix() || self.ignores_lines
+    }
+
+    /// Whether only some instructions are counted in the mix.
+    pub fn restricts_mix(&self) -> bool {
         !self.functions.is_empty() || !self.data_types.is_empty()
     }
 
@@ -165,6 +184,7 @@ impl Settings {
     pub fn tells_blocks(&self) -> bool {
         self.fetches
             || self.parallelism.is_some()
+            || self.tasks.is_some()
             || !self.inclusive.is_empty()
             || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
     }
@@ -202,6 +222,15 @@ impl Settings {
         }
         if let Some(setup) = &self.parallelism {
             option.extend(format!(",parallelism={setup}").bytes());
+        }
+        if let Some(setup) = &self.tasks {
+            option.extend(format!(",tasks={setup}").bytes());
+        }
+        if self.sharing {
+            option.extend(b",sharing=1");
+        }
+        if self.ignores_lines {
+            option.extend(b",ignored=1");
         }
         for name in &self.inclusive {
             option.extend(b",inclusive=:");
@@ -294,6 +323,9 @@ mod tests {
             cache: Some(Config::parse("L1:32768/8/64+LL:1048576/16/64").unwrap()),
             skipped: vec!["g<a, b>".into()],
             parallelism: Some("si/unit+64/gshare:16+inf/perfect".parse().unwrap()),
+            sharing: true,
+            tasks: Some("sc/functions".parse().unwrap()),
+            ignores_lines: true,
             inclusive: vec!["h<a, b>".into()],
             program: "/bin/true".into(),
         };

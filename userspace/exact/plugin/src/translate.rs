@@ -16,7 +16,7 @@ use locality_stream::{BlockRecord, Instruction, InstructionRecord};
 
 use crate::{
     api::{Id, MEM_READ, MEM_WRITE, NO_REGS, OnBlock, OnMemory, Tb},
-    functions::{BEGINS, CHOSEN, Functions, SKIPPED},
+    functions::{BEGINS, CHOSEN, Functions, IGNORED, LINES, Lines, SKIPPED},
     mappings::Mappings,
     objects::Objects,
     process::{self, Process},
@@ -42,6 +42,8 @@ pub struct Translation {
     skipped: Functions,
     /// Functions whose whole calls are measured.
     inclusive: Functions,
+    /// Code of ignored lines.
+    ignored: Lines,
     factory: InstructionInfoFactory,
     bytes: Vec<u8>,
     shapes: Vec<Shape>,
@@ -85,11 +87,12 @@ fn translate(process: &Process, tb: *mut Tb) {
     let Some((address, sizes)) = translation.read(process, tb, count) else { return };
     let Settings { functions: names, skipped, inclusive, .. } = process.settings();
     if translation.mappings.note(process, address)
-        && !(names.is_empty() && skipped.is_empty() && inclusive.is_empty())
+        && !(names.is_empty() && skipped.is_empty() && inclusive.is_empty() && translation.ignored.is_empty())
     {
         let (files, header) = (translation.mappings.files(), process.region().header());
         header.functions_found.fetch_or(translation.functions.update(names, &files), Relaxed);
         header.skipped_found.fetch_or(translation.skipped.update(skipped, &files), Relaxed);
+        translation.ignored.update(&files);
         header.inclusive_found.fetch_or(translation.inclusive.update(inclusive, &files), Relaxed);
     }
     let Some(block) = translation.block(process, address, &sizes) else {
@@ -142,6 +145,7 @@ impl Default for Translation {
             functions: Functions::default(),
             skipped: Functions::default(),
             inclusive: Functions::default(),
+            ignored: Lines::default(),
             factory: InstructionInfoFactory::new(),
             bytes: Vec::new(),
             shapes: Vec::new(),
@@ -150,6 +154,13 @@ impl Default for Translation {
 }
 
 impl Translation {
+    /// Of a process with these settings.
+    pub fn new(settings: &Settings) -> Self {
+        let text = || std::fs::read_to_string(settings.folder.join(LINES)).unwrap_or_default();
+        let ignored = if settings.ignores_lines { Lines::parse(&text()) } else { Lines::default() };
+        Self { ignored, ..Self::default() }
+    }
+
     /// Reads the block's bytes into `self.bytes`; its address and the sizes of its instructions.
     fn read(&mut self, process: &Process, tb: *mut Tb, count: usize) -> Option<(u64, Vec<u8>)> {
         let api = process.api();
@@ -218,16 +229,21 @@ impl Translation {
             let bytes = self.bytes.get(from..from + usize::from(*size)).unwrap_or_default();
             let shape = shape(index, at, bytes, &mut self.factory);
             // Calls and returns of what is not chosen make the contexts.
+            let is_ignored = settings.ignores_lines && self.ignored.contain(at);
             let chosen = restricted
+                && !is_ignored
                 && (settings.functions.is_empty() || self.functions.contain(at))
                 && (settings.data_types.is_empty() || {
                     let facts = Instruction::classify(&InstructionRecord::new(at, bytes));
                     settings.data_types.contains(&facts.data)
                 });
-            self.shapes.push(if chosen || !restricted { shape } else { shape.flow() });
+            // Parallelism needs all accesses.
+            let is_told = chosen || !restricted || settings.parallelism.is_some();
+            self.shapes.push(if is_told { shape } else { shape.flow() });
             let skipped = !settings.skipped.is_empty() && self.skipped.contain(at);
             let begins = self.inclusive.begins(at).map_or(0, |name| BEGINS << name);
-            let at_marked = at | if chosen { CHOSEN } else { 0 } | if skipped { SKIPPED } else { 0 } | begins;
+            let marks = [(chosen, CHOSEN), (skipped, SKIPPED), (is_ignored, IGNORED), (true, begins)];
+            let at_marked = marks.iter().filter(|(is_set, _)| *is_set).fold(at, |all, (_, mark)| all | mark);
             if known.is_none() {
                 // SAFETY: below INSTRUCTIONS, and only the holder of the translation lock writes the table.
                 unsafe {

@@ -7,15 +7,15 @@
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_cachesim::{Column, Totals};
-use locality_dataflow::Summary as Parallel;
+use locality_dataflow::{Shared, Summary as Parallel, TaskSummary};
 use locality_plugin::{
-    extra::{parallelism, simulated},
+    extra::{parallelism, sharing, simulated, tasks},
     functions::{CHOSEN, MARKS, SKIPPED},
     inside, lacking,
     region::{BLOCKS, Region, load_text},
 };
 use locality_reuse::{Engine, OpenError, Summary};
-use locality_stream::{Analysis as _, Code, Instruction, InstructionRecord, Mix, Span};
+use locality_stream::{Analysis as _, BlockRecord, Code, Instruction, InstructionRecord, Mix, Span};
 
 use super::cache::objects::Numbered;
 use super::extra::{self, Extra};
@@ -37,6 +37,8 @@ pub struct Image {
     pub executed: Vec<u64>,
     /// Static instructions as recorded.
     pub records: Vec<InstructionRecord>,
+    /// Static blocks as recorded.
+    pub blocks: Vec<BlockRecord>,
     /// Facts from the instructions' bytes.
     pub facts: Vec<Instruction>,
     /// Mapped files.
@@ -63,6 +65,10 @@ pub struct Image {
     pub skipped_found: u64,
     /// Parallelism of each thread: thread id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
+    /// Bytes between threads; `None` if not counted.
+    pub sharing: Option<Vec<Shared>>,
+    /// Task parallelism of each thread.
+    pub tasks: Vec<TaskSummary>,
     /// A bit for each function in the image with measured whole calls.
     pub inclusive_found: u64,
     /// The last instruction of the last translated
@@ -154,6 +160,7 @@ fn finish(region: &Region) -> Image {
         mix: Mix::default(),
         executed: Vec::new(),
         records,
+        blocks: marked.blocks.to_vec(),
         mappings: parse_log(&log),
         objects: Numbered::parse(&log, region.placed()),
         stopped: None,
@@ -171,6 +178,8 @@ fn finish(region: &Region) -> Image {
         simulated: None,
         skipped_found: header.skipped_found.load(Relaxed),
         parallelism: Vec::new(),
+        sharing: None,
+        tasks: Vec::new(),
         inclusive_found: header.inclusive_found.load(Relaxed),
         lacking: None,
     };
@@ -201,6 +210,10 @@ fn finish(region: &Region) -> Image {
     let count = header.threads.load(Relaxed) as usize;
     let unseen = |thread: usize, consumed: u64| region.unseen(thread, consumed);
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
+    match sharing(region, &header.extra, 0..count) {
+        Ok(found) => image.sharing = found,
+        Err(why) => image.stopped = Some(unreadable(&why)),
+    }
     for (index, record) in region.threads().iter().enumerate().take(count) {
         let tid = record.tid.load(Relaxed);
         // Only for whole function calls, if calls are distinguished;
@@ -249,6 +262,10 @@ fn finish(region: &Region) -> Image {
             Ok(found) => image.parallelism.push((tid, found)),
             Err(why) => image.stopped = Some(unreadable(&why)),
         }
+        match tasks(region, &record.extra, unseen) {
+            Ok(found) => image.tasks.extend(found),
+            Err(why) => image.stopped = Some(unreadable(&why)),
+        }
         image.threads.push(Thread { tid, accesses, instructions: mix.instructions });
     }
     image
@@ -295,7 +312,7 @@ fn thread_mix(region: &Region, code: &Code<'_>, facts: &[Instruction], offset: u
     let Some(counts) = (if offset == 0 { None } else { unsafe { span.slice(region) } }) else {
         return Mix::default();
     };
-    let restricted = region.header().restricted.load(Relaxed) != 0;
+    let restricted = region.header().mix_restricted.load(Relaxed) != 0;
     Mix::of_chosen(code, facts, counts, |index| {
         !restricted || code.instructions.get(index).is_some_and(|record| record.address & CHOSEN != 0)
     })
@@ -341,6 +358,7 @@ mod tests {
             mix: Mix::default(),
             executed: Vec::new(),
             records: vec![record; 10],
+            blocks: Vec::new(),
             facts: Vec::new(),
             mappings,
             objects: Numbered::default(),
@@ -354,6 +372,8 @@ mod tests {
             simulated: None,
             skipped_found: 0,
             parallelism: Vec::new(),
+            sharing: None,
+            tasks: Vec::new(),
             inclusive_found: 0,
             lacking: None,
         };

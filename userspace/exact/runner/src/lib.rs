@@ -20,13 +20,15 @@ mod pairs;
 mod parallelism;
 mod report;
 mod run;
+mod tasks;
 pub mod text;
 mod total;
 
 use std::{
     collections::HashSet,
+    ffi::OsStr,
     io::Read as _,
-    os::unix::{fs::FileExt as _, process::ExitStatusExt as _},
+    os::unix::{ffi::OsStrExt as _, fs::FileExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::mpsc::{self, RecvTimeoutError},
@@ -36,11 +38,15 @@ use std::{
 use anyhow::{Context as _, Result};
 use locality_exports::callgrind;
 use locality_plugin::{
+    functions::{LINES, Lines},
+    program::Program,
     region::{Header, state},
     settings::{Mode, Settings},
 };
 use locality_profile::Reserved;
 use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
+use locality_symbols::{IgnoreLines, code_of_lines};
+use locality_units::parse::WrongUse;
 
 use locality_kernel::{launch, machine, writing};
 
@@ -50,6 +56,7 @@ use image::Image;
 use names::Names;
 pub use options::{CacheOptions, Options};
 pub use parallelism::{IgnoreArg, LatencyArg, ParallelismOptions, PredictArg, ViewArg, WindowArg};
+pub use tasks::TasksArg;
 use total::Total;
 
 /// How often finished processes are collected.
@@ -75,6 +82,7 @@ pub struct Outcome {
 pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
     let parallelism = args.parallelism.setup()?;
+    let tasks = args.parallelism.tasks_setup(parallelism.as_ref());
     let host = machine::describe();
     let fetches = machine::instruction_cache();
     let machine =
@@ -82,8 +90,13 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let cache = machine.as_ref().map(Machine::config).transpose()?;
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;
+    let ignored = ignored_lines(&args.ignore_lines, &program)?;
     let plugin = find::plugin()?;
     let folder = Folder::create()?;
+    if let Some(ignored) = &ignored {
+        std::fs::write(folder.path().join(LINES), ignored)
+            .context("cannot write the list of ignored lines")?;
+    }
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
     // Callgrind runs one thread at a time, with common caches.
     let compatible = machine.as_ref().is_some_and(|machine| machine.compatible);
@@ -107,6 +120,9 @@ pub fn run(args: &Options) -> Result<Outcome> {
         cache,
         skipped: args.caches.skip_function.clone(),
         parallelism,
+        sharing: args.one_order,
+        tasks,
+        ignores_lines: ignored.is_some(),
         inclusive: args.parallelism.inclusive.clone(),
         program: PathBuf::new(),
     };
@@ -178,6 +194,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
         data_types: args.data_type.clone(),
         skipped: args.caches.skip_function.clone(),
         inclusive: args.parallelism.inclusive.clone(),
+        ignored_lines: args.ignore_lines.iter().map(ToString::to_string).collect(),
+        partition: args.parallelism.partition,
         machine,
     };
     total.name_missing_skipped(&args.caches.skip_function);
@@ -190,9 +208,28 @@ pub fn run(args: &Options) -> Result<Outcome> {
         let notice = format!("Only what runs in calls of {names} is counted, with all that they call{but}.");
         total.notices.push(notice);
     }
+    if !about.ignored_lines.is_empty() {
+        let lines = about.ignored_lines.join(", ");
+        total.notices.push(format!(
+            "Lines {lines} are ignored: no dependence passes through the values computed there, and accesses \
+             by these lines are no reuse."
+        ));
+    }
     total.name_forked_processes(pid);
     let death = ended.wait_status.and_then(launch::ended_by_signal);
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
+}
+
+/// The code of ignored lines of the program, as the plugin reads it; `None` without such lines.
+fn ignored_lines(lines: &[IgnoreLines], program: &Program) -> Result<Option<String>> {
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let path = Path::new(OsStr::from_bytes(program.file.as_bytes()));
+    // As the program's mappings name the file.
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let code = code_of_lines(&path, lines).map_err(|why| WrongUse(why.to_string()))?;
+    Ok(Some(Lines::print(&path.to_string_lossy(), &code)))
 }
 
 /// Takes the results of processes at the processes'

@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use locality_reuse::MAX_GRANULARITIES;
 use locality_stream::DataType;
+use locality_symbols::IgnoreLines;
 use locality_units::parse::WrongUse;
 
 use super::{
@@ -39,6 +40,8 @@ pub struct Options {
     pub optimal: bool,
     /// Whether the report has 32 bins for each power of two too.
     pub fine: bool,
+    /// Lines with values that pass on no dependence, and with accesses that are no reuse.
+    pub ignore_lines: Vec<IgnoreLines>,
     /// How parallelism is reported.
     pub parallelism: ParallelismOptions,
     /// How caches are simulated.
@@ -112,6 +115,13 @@ impl Options {
                 "{option} tells of reuse, which is not counted beside simulated caches and parallelism \
                  unless asked for: add --granularity 64"
             )));
+        }
+        if !self.ignore_lines.is_empty() && self.simulation().is_some() {
+            return Err(WrongUse(
+                "--ignore-lines is for reuse and parallelism, and simulated caches see all accesses: leave one \
+                 of them out"
+                    .to_owned(),
+            ));
         }
         if self.granularity.len() > MAX_GRANULARITIES {
             return Err(WrongUse(format!("--granularity takes {MAX_GRANULARITIES} sizes at most")));

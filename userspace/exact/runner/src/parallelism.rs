@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use locality_dataflow::{CLASSES, LANES, Lane, Latency, Predict, Setup, Summary, View, window};
+use locality_dataflow::{CLASSES, LANES, Lane, Latency, Predict, Setup, Summary, TaskSetup, View, window};
 use locality_plugin::settings::INCLUSIVE;
 use locality_report::schema::{
     parallelism::{
@@ -15,7 +15,7 @@ use locality_report::schema::{
 };
 use locality_units::parse::WrongUse;
 
-use crate::{image::Image, names::Names, report::ratio};
+use crate::{image::Image, names::Names, report::ratio, tasks::TasksArg};
 
 /// Branches in the report.
 const BRANCHES: usize = 200;
@@ -83,6 +83,10 @@ pub struct ParallelismOptions {
     pub predict: Vec<PredictArg>,
     /// How long instructions take.
     pub latency: Option<LatencyArg>,
+    /// Nodes of task parallelism.
+    pub tasks: Option<TasksArg>,
+    /// Parts into which the nodes are divided.
+    pub partition: Option<u32>,
     /// Functions of which whole calls are reported.
     pub inclusive: Vec<String>,
 }
@@ -97,6 +101,11 @@ impl ParallelismOptions {
             true => Err(WrongUse(format!("--inclusive takes {INCLUSIVE} functions at most"))),
             false => Ok(()),
         }
+    }
+
+    /// The tasks, in the machines' view; `None` where not asked for.
+    pub fn tasks_setup(&self, setup: Option<&Setup>) -> Option<TaskSetup> {
+        Some(TaskSetup { node: self.tasks?.node(), view: setup?.view })
     }
 
     /// The machines; `None` where parallelism is not reported.
@@ -210,7 +219,12 @@ impl Parallelism {
     }
 
     /// The report's `parallelism`, and its `functions` if several.
-    pub fn describe(&self, inclusive: &[String]) -> (Option<Report>, Option<Vec<Report>>) {
+    pub fn describe(&self, inclusive: &[String], lines: &[String]) -> (Option<Report>, Option<Vec<Report>>) {
+        let of = |sum: &Summary| {
+            let mut report = of(sum);
+            report.ignored.extend(lines.iter().cloned());
+            report
+        };
         let alone = inclusive.first().filter(|_| inclusive.len() == 1);
         let first = self.sums.first().map(|sum| Report {
             calls: alone.map(|_| sum.calls),

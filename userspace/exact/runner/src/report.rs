@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use locality_dataflow::Shared;
 use locality_model::{CacheLevel, Host};
 use locality_report::schema::{
     Report, SCHEMA_1,
@@ -15,7 +16,7 @@ use locality_report::schema::{
     place::Path,
     reuse::{Bin, Distance, Histogram, Phase, Point, Reuse, TypeReuse},
     run::{Host as HostReport, HostCache, Mode, Program, Run, Sources},
-    threads::{ThreadCounts, Threads},
+    threads::{Sharing, ThreadCounts, Threads},
 };
 use locality_reuse::{GrainSummary, LOG2_BINS, log2_bounds};
 use locality_stream::{Class, DataType};
@@ -70,6 +71,10 @@ pub struct About {
     pub skipped: Vec<String>,
     /// Functions with whole calls reported.
     pub inclusive: Vec<String>,
+    /// Ignored lines.
+    pub ignored_lines: Vec<String>,
+    /// Parts of a partition of the tasks.
+    pub partition: Option<u32>,
     /// The simulated caches.
     pub machine: Option<Machine>,
 }
@@ -93,7 +98,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         tid: thread.tid,
     });
     let machine = about.machine.as_ref();
-    let (parallelism, functions) = total.parallelism.describe(&about.inclusive);
+    let (parallelism, functions) = total.parallelism.describe(&about.inclusive, &about.ignored_lines);
     Report {
         branches: parallelism.is_some().then(|| total.parallelism.branches()),
         functions,
@@ -115,11 +120,27 @@ pub fn report(total: &Total, about: &About) -> Report {
         reuse: reuse.collect(),
         run: run(total, about),
         schema: SCHEMA_1.to_owned(),
+        sharing: total.sharing.as_ref().map(|rows| sharing(rows)),
+        tasks: total.tasks.describe(about.partition, &about.ignored_lines),
         threads: Some(Threads::List(threads.collect())),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         without_context: Some(total.folded),
         ..Report::default()
     }
+}
+
+/// What threads of a process handed over to each other, most bytes first.
+fn sharing(rows: &[(u32, Shared)]) -> Vec<Sharing> {
+    let row = |(pid, row): &(u32, Shared)| Sharing {
+        bytes: row.bytes,
+        from: row.from,
+        pid: *pid,
+        to: row.to,
+        values: row.values,
+    };
+    let mut rows: Vec<Sharing> = rows.iter().map(row).collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse(row.bytes), row.pid, row.from, row.to));
+    rows
 }
 
 fn run(total: &Total, about: &About) -> Run {

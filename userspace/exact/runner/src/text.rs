@@ -3,6 +3,7 @@
 //! Computes no value beyond the report. Missing fields are not printed.
 
 mod parallelism;
+mod tasks;
 
 use std::fmt::Write as _;
 
@@ -64,6 +65,8 @@ pub fn print(report: &Report, top: usize) -> String {
         page.types(reuse, top);
     }
     page.parallelism(report, top);
+    page.tasks(report, top);
+    page.sharing(report, top);
     page.cache_use(report, top);
     page.pairs(report, top);
     page.mix(mix, top);

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use locality_cachesim::Column;
+use locality_dataflow::Shared;
 use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
 use locality_stream::{DataType, Mix};
 
@@ -18,6 +19,7 @@ use super::{
     names::Names,
     pairs::Pairs,
     parallelism::Parallelism,
+    tasks::Tasks,
 };
 
 /// The reported results.
@@ -57,6 +59,10 @@ pub struct Total {
     pub skipped_found: u64,
     /// Parallelism.
     pub parallelism: Parallelism,
+    /// Bytes between threads, with process id; `None` if not counted.
+    pub sharing: Option<Vec<(u32, Shared)>>,
+    /// Task parallelism.
+    pub tasks: Tasks,
     /// A bit for each function found, of the functions with whole calls reported.
     pub inclusive_found: u64,
     /// By process: the instruction translated last, if QEMU lacks the instruction.
@@ -174,6 +180,14 @@ impl Total {
             }
         }
         self.parallelism.add(&image, names);
+        self.tasks.add(&image, names);
+        if let Some(found) = &image.sharing {
+            self.sharing.get_or_insert_default().extend(found.iter().map(|row| (image.pid, *row)));
+        }
+        for found in &image.tasks {
+            self.torn += found.torn;
+            self.partial |= found.full;
+        }
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;
         self.stores += summary.stores;

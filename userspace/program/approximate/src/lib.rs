@@ -32,7 +32,6 @@ mod displace;
 mod figure2;
 mod flow;
 mod graph;
-mod ignore;
 mod library;
 mod lines;
 mod module;
@@ -53,7 +52,7 @@ mod unit;
 mod value;
 mod weights;
 
-pub use ignore::{BadLines, IgnoreLines};
+pub use locality_symbols::{BadLines, IgnoreLines};
 pub use object::Kind;
 pub use places::{Accesses, Level};
 pub use program::ModuleId;

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use crate::graph::LoopAt;
-use crate::ignore::IgnoreLines;
 use crate::library;
 use crate::lines::Line;
 use crate::names::{PathFrame, Resolver};
@@ -16,6 +15,7 @@ use crate::reason::{Reason, Unreadable};
 use crate::skid::{Gaussian, negate};
 use crate::value::Value;
 use crate::weights::{THRESHOLD, loop_weights, raw};
+use locality_symbols::IgnoreLines;
 
 /// Most frames that a function of the C library makes.
 const MOST_LIBRARY_FRAMES: usize = 3;

@@ -34,6 +34,7 @@ mod read;
 pub mod reuse;
 pub mod run;
 pub mod tables;
+pub mod tasks;
 pub mod threads;
 pub mod windows;
 
@@ -158,6 +159,13 @@ pub struct Report {
     /// innermost first. Absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Vec<Vec<u32>>>,
+    /// Exact, with `--one-order`: bytes written by one thread and read by
+    /// another, most first; pairs of threads without such bytes are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Vec<threads::Sharing>>,
+    /// Exact, with `--tasks`: parallelism of blocks, functions or loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<tasks::Tasks>,
     /// Threads: a summary in a live report, a list in an exact one.
     pub threads: Option<threads::Threads>,
     /// Version of the locality-bpf that wrote the report.

@@ -49,7 +49,8 @@ pub struct Caller {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Place {
-    /// The address for `addr2line -e module` of a function with unknown line; else absent.
+    /// The address for `addr2line -e module` of a function with unknown
+    /// line, or of a node in `tasks`; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// Source file; `null` if unknown.

@@ -65,3 +65,21 @@ pub struct ThreadCounts {
     /// Number of the thread.
     pub tid: u32,
 }
+
+/// What a thread handed over to another thread of the process through memory. A byte counts once a
+/// reader, until written again or until another thread reads from the same word of 8 bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Sharing {
+    /// Bytes.
+    pub bytes: u64,
+    /// Id of the writing thread.
+    pub from: u64,
+    /// The process.
+    pub pid: u32,
+    /// Id of the reading thread.
+    pub to: u64,
+    /// Reads with such bytes.
+    pub values: u64,
+}

@@ -4,6 +4,7 @@ mod kernels;
 mod oracle;
 mod random;
 mod resumed;
+mod tasks;
 
 use iced_x86::code_asm::CodeAssembler;
 use locality_stream::{Analysis as _, BlockRecord, Code, Event, Heap, InstructionRecord, Kind};

@@ -128,6 +128,57 @@ fn events(random: &mut Rng, program: &Program, blocks: u32) -> Vec<Event> {
     events
 }
 
+/// A program whose blocks may end with a call or a return.
+pub(super) fn with_calls(random: &mut Rng) -> Program {
+    let mut program = Program::default();
+    for number in 0..random.u32(3..9) {
+        let count = random.u32(1..7);
+        program.block(|a| {
+            for _ in 0..count {
+                one(random, a).unwrap();
+            }
+            match number % 3 {
+                0 => a.call(0x1000).unwrap(),
+                1 => a.ret().unwrap(),
+                _ => a.jne(0x1000).unwrap(),
+            }
+        });
+    }
+    program
+}
+
+/// A walk over the blocks, with a stack of return addresses.
+pub(super) fn walk(random: &mut Rng, program: &Program, blocks: u32) -> Vec<Event> {
+    let mut events = vec![Event::new(Kind::THREAD, 0, 1)];
+    let (room, mut stack) = (random.u64(8..3000), 0x9_0000_u64);
+    for _ in 0..blocks {
+        let block = random.u32(0..program.blocks.len() as u32);
+        let record = program.blocks[block as usize];
+        if block % 3 == 1 && stack == 0x9_0000 {
+            continue;
+        }
+        events.push(program.begin(block));
+        for index in record.first..record.first + record.count {
+            let is_last = index + 1 == record.first + record.count;
+            for (kind, size) in accesses(program, index) {
+                let address = 0x7f_f000 + random.u64(0..room) / 4 * 4;
+                events.push(match (is_last, block % 3) {
+                    (true, 0) => {
+                        stack -= 8;
+                        Event::access(Kind::CALL, index, stack, 8)
+                    }
+                    (true, 1) => {
+                        stack += 8;
+                        Event::access(Kind::RETURN, index, stack - 8, 8)
+                    }
+                    _ => Event::access(kind, index, address, size),
+                });
+            }
+        }
+    }
+    events
+}
+
 const VIEWS: [View; 5] = [
     View::MACHINE,
     View { stack: true, induction: false, copies: false },
