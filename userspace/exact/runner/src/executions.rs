@@ -2,7 +2,7 @@
 //!
 //! Code outside files has no address that another run has, and is left out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use locality_report::schema::executions::FileExecutions;
 
@@ -19,21 +19,15 @@ pub struct Executions {
 impl Executions {
     /// Adds an image.
     pub fn add(&mut self, image: &Image, names: &mut Names) {
-        // Addresses repeat in blocks that overlap.
-        let mut found: HashMap<(String, String), Vec<(u64, u8, u64)>> = HashMap::new();
         for ((number, record), count) in (0_u32..).zip(&image.records).zip(&image.executed) {
             if *count > 0
                 && let Some((path, build_id, address)) = names.in_file(image, number)
             {
                 let length = record.code().len() as u8;
-                found.entry((path, build_id)).or_default().push((address, length, *count));
-            }
-        }
-        for (file, counts) in found {
-            let sums = self.files.entry(file).or_default();
-            for (address, length, count) in counts {
+                // Addresses repeat in blocks that overlap.
+                let sums = self.files.entry((path, build_id)).or_default();
                 let sum = sums.entry(address).or_insert((length, 0));
-                sum.1 = sum.1.saturating_add(count);
+                sum.1 = sum.1.saturating_add(*count);
             }
         }
     }

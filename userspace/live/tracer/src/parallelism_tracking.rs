@@ -38,6 +38,8 @@ const MOST_TIME: f64 = 0.01;
 const FIRST: Duration = Duration::from_millis(100);
 
 type WindowEngine<'a> = Engine<'a, Heap>;
+/// Instructions of a block by class: index in [`locality_stream::Class::ALL`], and number.
+type Classes = Box<[(usize, u32)]>;
 
 self_cell!(
     struct Owned {
@@ -55,7 +57,7 @@ pub struct ParallelismTracker {
     windows: u64,
     /// The generation of the code's numbering, and the classes of each block.
     generation: u32,
-    blocks: Vec<Option<Box<[(usize, u32)]>>>,
+    blocks: Vec<Option<Classes>>,
     started: Instant,
     spent: Duration,
 }
@@ -175,8 +177,7 @@ impl ParallelismTracker {
     }
 }
 
-/// Instructions of a block by class: index in [`locality_stream::Class::ALL`], and number.
-fn of_block(code: &Code<'_>, index: u32) -> Box<[(usize, u32)]> {
+fn of_block(code: &Code<'_>, index: u32) -> Classes {
     let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
     for instruction in Instruction::classify_all(code.block(index)) {
         let class = locality_stream::Class::ALL.iter().position(|class| *class == instruction.class);
