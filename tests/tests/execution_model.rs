@@ -350,7 +350,10 @@ fn an_exact_run_of_another_program_is_refused() {
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", refused.stdout);
     let words = refused.stderr.trim();
     assert!(words.contains("is the exact run of another program") && words.lines().count() == 1, "{words}");
-    // An exact run in place of the profile, and a profile in place of the exact run.
+    // A profile in place of the exact run, and a picture with nothing compared.
     let swapped = model(profile, &["--check", profile.to_str().expect("a path")]);
     assert!(swapped.stderr.contains("is no report of an exact run"), "{}", swapped.stderr);
+    let picture = model(profile, &["--check", file.to_str().expect("a path"), "--format", "svg"]);
+    assert!(picture.stderr.contains("--format text or json"), "{}", picture.stderr);
+    assert_eq!(picture.status.code(), Some(2));
 }

@@ -53,7 +53,7 @@ fn text(prices: &UnitCosts, skid: Skid, machine: &Machine) -> String {
     let Skid { histogram, gaussian } = skid;
     let mut page = format!(
         "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
-         ({:.1} µs more for the last one, behind which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs. \
+         ({:.1} µs more for the last one, after which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs. \
          While a watchpoint is armed, it copies by string instructions {:.1} times slower.\n",
         prices.tick_ns as f64 / 1e3,
         prices.trap_ns as f64 / 1e3,
@@ -64,8 +64,8 @@ fn text(prices: &UnitCosts, skid: Skid, machine: &Machine) -> String {
     );
     let (all, Gaussian { mean, variance, .. }) = (histogram.values().sum::<u64>(), gaussian);
     page += &format!(
-        "\nWhile a load waits for memory, the clock's samples are found {mean:.2} instructions behind it (variance {variance:.2}; \
-         {all} samples).\nInstructions behind  share of samples\n"
+        "\nWhile a load waits for memory, the clock's samples are found {mean:.2} instructions after it (variance {variance:.2}; \
+         {all} samples).\nInstructions after   share of samples\n"
     );
     for (distance, n) in histogram {
         let share = n as f64 / all as f64 * 100.0;

@@ -97,6 +97,9 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
         bail!("there is nothing to model in {name}: {why}");
     }
     let partial = profile.partial;
+    if args.check.is_some() && !matches!(args.format, ModelFormat::Text | ModelFormat::Json) {
+        return Err(WrongUse("--check needs --format text or json".to_owned()).into());
+    }
     let model = make(profile, args)?;
     let page = match args.format {
         ModelFormat::Text => page::text(&model),

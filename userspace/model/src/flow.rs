@@ -17,7 +17,7 @@ pub struct WindowExecution {
     pub loads: u64,
     /// Accesses that write.
     pub stores: u64,
-    /// Instructions by class (`locality_stream::Class::name`).
+    /// Instructions by class (`locality_stream::Class::name`, `_` in place of spaces).
     pub classes: BTreeMap<String, u64>,
     /// Parallelism, a span for each machine.
     pub spans: Vec<ExecutionSpan>,

@@ -57,14 +57,17 @@ type Span = (u32, u64, u64);
 pub(crate) fn execution(row: &mut Columns<'_>) -> rusqlite::Result<WindowExecution> {
     let (sample, instructions, loads) = (SampleId(row.small()?), row.number()?, row.number()?);
     let (stores, classes, spans) = (row.number()?, row.get::<String>()?, row.get::<String>()?);
-    let spans: Vec<Span> = serde_json::from_str(&spans).unwrap_or_default();
+    let damaged = |error: serde_json::Error| {
+        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, error.into())
+    };
+    let spans: Vec<Span> = serde_json::from_str(&spans).map_err(damaged)?;
     let span = |(in_flight, instructions, cycles)| ExecutionSpan { in_flight, instructions, cycles };
     Ok(WindowExecution {
         sample,
         instructions,
         loads,
         stores,
-        classes: serde_json::from_str(&classes).unwrap_or_default(),
+        classes: serde_json::from_str(&classes).map_err(damaged)?,
         spans: spans.into_iter().map(span).collect(),
     })
 }

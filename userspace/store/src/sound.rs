@@ -15,6 +15,8 @@ use crate::reader::Decoded;
 const TIME_NS: u64 = 1 << 56;
 /// Largest count of anything.
 const COUNT: u64 = 1 << 56;
+/// More classes of instructions, or machines, than any writer has.
+const PARTS: usize = 64;
 /// Largest object, member or cache, in bytes: more than an address space.
 const BYTES: u64 = 1 << 48;
 /// Largest single access, in bytes.
@@ -96,6 +98,8 @@ pub(crate) fn leave_out(decoded: &mut Decoded) {
     });
     out.rows("window_execution", &mut profile.executions, |execution| {
         counts([execution.instructions, execution.loads, execution.stores])
+            && execution.classes.len() <= PARTS
+            && execution.spans.len() <= PARTS
             && execution.classes.values().all(|count| *count <= COUNT)
             && execution.spans.iter().all(|span| counts([span.instructions, span.cycles]))
     });

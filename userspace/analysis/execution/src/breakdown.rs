@@ -143,6 +143,8 @@ impl Sums {
         }
         // Schedules with more lines may be shorter by chance.
         let waits = [second - core, last - second, all - last].map(|cycles| (cycles / all).max(0.0));
+        let most = waits.iter().sum::<f64>().max(1.0);
+        let waits = waits.map(|wait| wait / most);
         let compute = (1.0 - waits.iter().sum::<f64>()).max(0.0);
         let latencies: f64 =
             self.lines.iter().zip(machine.levels).map(|(lines, level)| lines * level.latency).sum();

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::build::{Built, Read};
+use crate::code::Leave;
 use crate::observed::At;
 use crate::spots::{self, Place};
 use crate::tree::Expected;
@@ -74,8 +75,9 @@ pub struct Trips {
 /// The comparison.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Check {
-    /// Total variation of shares of instructions by block: windows against the exact run.
-    pub windows: f64,
+    /// Total variation of shares of instructions by block: windows against the exact run; `None` without
+    /// windows.
+    pub windows: Option<f64>,
     /// The same of the tree; `None` without a tree.
     pub tree: Option<f64>,
     /// Share of the exact run's instructions in functions that the trace never met.
@@ -125,9 +127,7 @@ pub fn check(built: &Built, expected: Option<&Expected>, exact: &Exact) -> Check
     loops.sort_by(|a, b| b.share.total_cmp(&a.share));
     Check {
         windows: variation(built, &built.executions, &truth),
-        tree: expected
-            .filter(|expected| expected.blocks.values().any(|count| *count > 0.0))
-            .map(|expected| variation(built, &expected.blocks, &truth)),
+        tree: expected.and_then(|expected| variation(built, &expected.blocks, &truth)),
         unmet: (1.0 - truth.values().sum::<f64>()).max(0.0),
         branches: branches(built, exact),
         loops,
@@ -136,12 +136,15 @@ pub fn check(built: &Built, expected: Option<&Expected>, exact: &Exact) -> Check
 }
 
 /// Half the sum of differences of shares of instructions. `truth` may sum to less than 1: the rest is the
-/// share of instructions that the model has no block for.
+/// share of instructions that the model has no block for. `None` without executions.
 fn variation(
     built: &Built,
     executions: &BTreeMap<(usize, u64), f64>,
     truth: &BTreeMap<(usize, u64), f64>,
-) -> f64 {
+) -> Option<f64> {
+    if !executions.values().any(|count| *count > 0.0) {
+        return None;
+    }
     let size = |(number, label): &(usize, u64)| {
         let read = built.functions.get(*number)?;
         Some(read.code.of(read.code.block_at(*label)?).len() as f64)
@@ -149,12 +152,12 @@ fn variation(
     let counts: BTreeMap<(usize, u64), f64> =
         executions.iter().filter_map(|(key, count)| Some((*key, count * size(key)?))).collect();
     let all: f64 = counts.values().sum::<f64>().max(1e-300);
-    let mut sum = 1.0 - truth.values().sum::<f64>();
+    let mut sum = (1.0 - truth.values().sum::<f64>()).max(0.0);
     for (key, count) in &counts {
         sum += (count / all - truth.get(key).unwrap_or(&0.0)).abs();
     }
     sum += truth.iter().filter(|(key, _)| !counts.contains_key(key)).map(|(_, share)| share).sum::<f64>();
-    0.5 * sum
+    Some(0.5 * sum)
 }
 
 /// Executions of a transfer between two blocks of a function, where they follow.
@@ -162,16 +165,23 @@ fn transfer(read: &Read, from: usize, to: usize, exact: &Exact) -> Option<f64> {
     let count = |block: usize| exact.at((read.file, read.code.blocks[block].start));
     let follows = |to: usize| {
         let alone = read.graph.before.get(to)?.len() == 1 && to != read.code.first;
-        alone.then(|| count(to).min(count(from)))
+        alone.then(|| count(to).min(leaves(read, from, exact)))
     };
-    match read.code.blocks.get(from)?.next.as_slice() {
-        [_] => Some(count(from)),
+    let block = read.code.blocks.get(from)?;
+    match block.next.as_slice() {
+        // A conditional branch with one successor also leads out of the function.
+        [_] if block.leave != Leave::Branches => Some(leaves(read, from, exact)),
         [one, two] if one != two => {
             let other = if *one == to { *two } else { *one };
-            follows(to).or_else(|| Some(count(from) - follows(other)?))
+            follows(to).or_else(|| Some(leaves(read, from, exact) - follows(other)?))
         }
         _ => follows(to),
     }
+}
+
+/// Executions of a block's end, which a call within the block may never reach.
+fn leaves(read: &Read, block: usize, exact: &Exact) -> f64 {
+    read.code.last(block).map_or(0.0, |last| exact.at((read.file, last.ip())))
 }
 
 /// Iterations of a loop: arrivals at the header for each entry.
@@ -198,8 +208,12 @@ fn branches(built: &Built, exact: &Exact) -> Branches {
     for (read, text) in built.functions.iter().zip(&built.skeleton.functions) {
         text.blocks(&mut |block| {
             let Some(from) = read.code.block_at(block.label) else { return };
-            let executed = exact.at((read.file, block.label));
-            let [one, two] = read.code.blocks[from].next.as_slice() else { return };
+            let executed = leaves(read, from, exact);
+            let leads_out = read.code.blocks[from].leave == Leave::Branches;
+            let [one, two] = read.code.blocks[from].next.as_slice() else {
+                found.left_out += usize::from(executed > 0.0 && leads_out);
+                return;
+            };
             if executed <= 0.0 || one == two {
                 return;
             }
@@ -284,7 +298,10 @@ mod tests {
         let (built, exact) = (built(9.0), exact(10.0));
         let expected = crate::tree::evaluate(&built.skeleton).unwrap();
         let found = check(&built, Some(&expected), &exact);
-        assert!(found.windows < 1e-9 && found.tree.unwrap() < 1e-9 && found.unmet < 1e-9, "{found:?}");
+        assert!(
+            found.windows.unwrap() < 1e-9 && found.tree.unwrap() < 1e-9 && found.unmet < 1e-9,
+            "{found:?}"
+        );
         assert_eq!((found.branches.n, found.branches.left_out, found.loops_left_out), (1, 0, 0));
         assert!(found.branches.mean < 1e-9 && found.branches.p95 < 1e-9, "{found:?}");
         assert_eq!(found.loops.len(), 1);
@@ -301,7 +318,7 @@ mod tests {
         // The windows: 1, 12 and 1 of 14 instructions; exactly: 7, 210 and 7 of 448.
         let (windows, truth) = ([1.0 / 14.0, 12.0 / 14.0, 1.0 / 14.0], [7.0, 210.0, 7.0]);
         let sum: f64 = windows.iter().zip(truth).map(|(a, b): (&f64, f64)| (a - b / 448.0).abs()).sum();
-        assert!((found.windows - 0.5 * (sum + 0.5)).abs() < 1e-9, "{found:?}");
+        assert!((found.windows.unwrap() - 0.5 * (sum + 0.5)).abs() < 1e-9, "{found:?}");
         assert!((found.branches.mean - (0.9 - 0.75)).abs() < 1e-9, "{found:?}");
     }
 }

@@ -10,6 +10,9 @@ pub struct CalibrateArgs {
     /// How to print: text for people, toml as a machine file for `locality-bpf model FILE --machine`.
     #[arg(long, value_enum, default_value_t = CalibrateFormat::Text)]
     pub format: CalibrateFormat,
+    /// Measure anew; `calibrate` always does.
+    #[arg(long)]
+    pub recalibrate: bool,
     /// Write to this file, readable by you alone [default: stdout].
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,

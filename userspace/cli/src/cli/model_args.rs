@@ -24,6 +24,7 @@ pub struct ModelArgs {
     #[arg(long, value_enum, default_value_t = CostArg::Schedule)]
     pub cost: CostArg,
     /// Compare with an exact run of the same program, as `locality-bpf exact -o EXACT -- COMMAND` stores it.
+    /// For the formats text and json.
     #[arg(long, value_name = "EXACT")]
     pub check: Option<PathBuf>,
     /// Least share of the time that the hot spots shall hold, in percent.

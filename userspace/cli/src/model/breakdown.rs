@@ -1,10 +1,11 @@
 //! The breakdown of each spot as text and JSON: computing, waits for lines by level, what binds the spot, its
 //! issue rate, and instructions of a miss of the first-level cache.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use locality_execution::breakdown::Breakdown;
-use locality_execution::spots::{self, Place};
+use locality_execution::spots::Place;
 use locality_report::text;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ pub(super) fn table(model: &Model, names: &Names, page: &mut String) {
     let _ = writeln!(
         page,
         "{:<33}{:>9}{:>7}{:>7}{:>8}{:>9}{:>7}{:>9}  bound by",
-        "", "computing", "L2", "LLC", "memory", "covered", "issue", "distance"
+        "", "computing", "L2", "LLC", "memory", "covered", "issue", "L1 every"
     );
     for (number, spot) in model.spots.iter().take(ROWS).enumerate() {
         let Some(found) = model.breakdown.get(&spot.place) else { continue };
@@ -46,7 +47,7 @@ pub(super) fn table(model: &Model, names: &Names, page: &mut String) {
     page.push_str(
         "   computing, and waits for lines of L2, LLC and memory: they sum to 100 %. covered: the part of the\n   \
          lines' latency with other work meanwhile. issue: instructions in a cycle; many where they run in the\n   \
-         waits of another spot. distance: instructions from one L1 miss to the next. bound by: the limit\n   \
+         waits of another spot. L1 every: instructions from one L1 miss to the next. bound by: the limit\n   \
          without which the spot gains most.\n",
     );
 }
@@ -61,8 +62,12 @@ fn covered(found: &Breakdown) -> Option<f64> {
     (latencies > 1e-9).then(|| found.overlap / latencies)
 }
 
-/// Fields of a spot in JSON.
-pub(super) fn json(model: &Model, place: Place) -> [(&'static str, Value); 5] {
+/// Fields of a spot in JSON. `instructions`: those of [`locality_execution::spots::instructions`].
+pub(super) fn json(
+    model: &Model,
+    place: Place,
+    instructions: &BTreeMap<Place, (f64, usize)>,
+) -> [(&'static str, Value); 5] {
     let found = model.breakdown.get(&place);
     let [second, last, memory] = found.map(|found| found.waits).unwrap_or_default();
     let waits = match model.cost {
@@ -75,16 +80,25 @@ pub(super) fn json(model: &Model, place: Place) -> [(&'static str, Value); 5] {
     [
         ("breakdown", parts),
         ("bound_by", json!(found.and_then(|found| Some(found.bound_by?.0.name())))),
-        ("cycles", json!(found.and_then(|found| cycles(model, place, found)))),
+        ("cycles", json!(found.and_then(|found| cycles(model, place, found, instructions)))),
         ("instructions_per_cycle", json!(found.map(|found| 1.0 / found.cycles_per_instruction))),
         ("instructions_per_l1_miss", json!(found.and_then(|found| found.instructions_per_miss))),
     ]
 }
 
 /// Cycles of an iteration of a loop, without inner loops; of a call of a function, without its loops.
-fn cycles(model: &Model, place: Place, found: &Breakdown) -> Option<f64> {
-    let first = place.1.or_else(|| Some(model.built.functions.get(place.0)?.code.blocks.first()?.start))?;
+fn cycles(
+    model: &Model,
+    place: Place,
+    found: &Breakdown,
+    instructions: &BTreeMap<Place, (f64, usize)>,
+) -> Option<f64> {
+    let entry = || {
+        let code = &model.built.functions.get(place.0)?.code;
+        Some(code.blocks.get(code.first)?.start)
+    };
+    let first = place.1.or_else(entry)?;
     let executions = model.built.executions.get(&(place.0, first)).filter(|count| **count > 0.0)?;
-    let (instructions, _) = *spots::instructions(&model.built).get(&place)?;
+    let (instructions, _) = *instructions.get(&place)?;
     Some(found.cycles_per_instruction * instructions / executions)
 }

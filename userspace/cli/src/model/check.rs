@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use locality_execution::build::Built;
 use locality_execution::check::{self, Check, Exact};
 use locality_execution::tree::Expected;
+use locality_kernel::writing::say;
 use locality_model::Profile;
 use locality_report::schema::{Report, executions::FileExecutions};
 use locality_runner as exact;
@@ -39,7 +40,7 @@ pub(super) fn read(path: &Path, profile: &Profile) -> Result<Exact> {
     let Some(files) = &report.executions else {
         bail!(
             "{name} has no executions of instructions: run `locality-bpf exact -o FILE -- COMMAND` with this \
-             version, without --function and --inclusive"
+             version, without --function, --inclusive and --data-type"
         );
     };
     let number = |file: &FileExecutions| {
@@ -53,11 +54,19 @@ pub(super) fn read(path: &Path, profile: &Profile) -> Result<Exact> {
     for file in files {
         let number = number(file);
         for (first, end, count, instructions) in &file.runs {
+            if end <= first || *instructions == 0 {
+                bail!("{name} has impossible executions of instructions: run `locality-bpf exact` again");
+            }
             found.instructions += *count as f64 * *instructions as f64;
             if let Some(number) = number {
-                found.runs.insert((number, *first), (*end, *count as f64));
+                // Copies of a file have one build id; runs of copies rarely have other ends.
+                let run = found.runs.entry((number, *first)).or_insert((*end, 0.0));
+                *run = (run.0.max(*end), run.1 + *count as f64);
             }
         }
+    }
+    if report.partial {
+        say(&format!("the exact run of {name} is not complete: shares are those of its beginning"));
     }
     Ok(found)
 }
@@ -74,7 +83,8 @@ fn refuse_another(
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     let programs = report.run.programs.as_deref().unwrap_or_default();
     let is_own = |file: &&FileExecutions| {
-        programs.iter().any(|program| base(&program.file) == base(&file.file)) || !file.file.contains(".so")
+        programs.iter().any(|program| base(&program.file) == base(&file.file))
+            || !base(&file.file).contains(".so")
     };
     let own: Vec<&FileExecutions> = files.iter().filter(is_own).collect();
     if own.iter().any(|file| number(file).is_some()) {
@@ -92,7 +102,8 @@ fn refuse_another(
         |module| format!("{} ({})", module.path, id(&module.build_id)),
     );
     bail!(
-        "{name} is the exact run of another program, {what}, not of the traced {traced}: run `locality-bpf exact` on that one"
+        "{name} is the exact run of another program, {what}, not of the traced {traced}: run `locality-bpf exact` on \
+         that one"
     )
 }
 
@@ -122,7 +133,7 @@ pub(super) fn tables(model: &Model, names: &Names, page: &mut String) {
         writeln!(page, "Share of the time at stops that the first N spots hold, of what the best N hold, %");
     let heads: String = (1..=10).fold(String::new(), |heads, n| format!("{heads}{n:>5}"));
     let _ = writeln!(page, "  {:<34}{heads}   mean  worst", "N");
-    for (cost, counts, values) in quality {
+    for (cost, counts, values) in quality.iter().filter(|(.., values)| !values.is_empty()) {
         let row = values.iter().fold(String::new(), |row, value| format!("{row}{:>5.0}", 100.0 * value));
         let row = format!("{row:<50}");
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -133,24 +144,30 @@ pub(super) fn tables(model: &Model, names: &Names, page: &mut String) {
         };
         let _ = writeln!(page, "  {what:<34}{row}  {:>5.1}  {:>5.1}", 100.0 * mean, 100.0 * worst);
     }
-    let tree = found.tree.map_or_else(|| "not known".to_owned(), |tree| format!("{tree:.3}"));
+    let known = |variation: Option<f64>| {
+        variation.map_or_else(|| "not known".to_owned(), |variation| format!("{variation:.3}"))
+    };
     let _ = writeln!(
         page,
-        "Executions by block, total variation (0: equal, 1: nothing in common): windows {:.3}, tree {tree}; \
+        "Executions by block, total variation (0: equal, 1: nothing in common): windows {}, tree {}; \
          {} %\n  of the exact run's instructions lie in functions that the trace never met.",
-        found.windows,
+        known(found.windows),
+        known(found.tree),
         digits(100.0 * found.unmet)
     );
     let branches = &found.branches;
-    let _ = writeln!(
-        page,
-        "Branches: |p − exact| {:.4} on average over executions, {:.3} at most in 95 % of them, n = {}; {} left \
-         out,\n  since instruction counts do not say where they go.",
-        branches.mean,
-        branches.p95,
-        units::count(branches.n as u64),
-        units::count(branches.left_out as u64)
-    );
+    let _ = match branches.n {
+        0 => writeln!(page, "Branches: none compared; {} left out.", units::count(branches.left_out as u64)),
+        n => writeln!(
+            page,
+            "Branches: |p − exact| {:.4} on average over executions, {:.3} at most in 95 % of them, n = {}; {} \
+             left out,\n  since instruction counts do not say where they go. Guessed branches are included.",
+            branches.mean,
+            branches.p95,
+            units::count(n as u64),
+            units::count(branches.left_out as u64)
+        ),
+    };
     if !found.loops.is_empty() {
         let _ = writeln!(
             page,
@@ -204,7 +221,8 @@ pub(super) fn json(model: &Model) -> Value {
         "total_variation": { "windows": found.windows, "tree": found.tree },
         "instructions_unmet": found.unmet,
         "branches": {
-            "mean": found.branches.mean, "p95": found.branches.p95,
+            "mean": (found.branches.n > 0).then_some(found.branches.mean),
+            "p95": (found.branches.n > 0).then_some(found.branches.p95),
             "n": found.branches.n, "left_out": found.branches.left_out,
         },
         "loops": loops.collect::<Vec<_>>(),

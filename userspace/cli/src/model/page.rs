@@ -417,6 +417,7 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
 /// For programs.
 pub(super) fn json(model: &Model) -> Result<String> {
     let names = Names::of(model);
+    let of_spots = locality_execution::spots::instructions(&model.built);
     let spot = |spot: &Spot| {
         let line = names.lines.get(&spot.place);
         let file = model.built.functions.get(spot.place.0).map(|read| read.file);
@@ -439,7 +440,7 @@ pub(super) fn json(model: &Model) -> Result<String> {
             "share_there": model.projected.iter().map(|projected| projected.shares.get(&spot.place)).collect::<Vec<_>>(),
             "executions_ratio": model.changed.as_ref().and_then(|changed| changed.spots.get(&spot.place)),
         });
-        for (key, value) in breakdown::json(model, spot.place) {
+        for (key, value) in breakdown::json(model, spot.place, &of_spots) {
             row[key] = value;
         }
         row

@@ -220,6 +220,7 @@ impl<'a> Costs<'a> {
                 let misses = self.program.misses(self.profile, &sizes(self.profile));
                 self.by_schedule_of(replays, measured(self.profile, &processor), &misses, executions)
             }
+            _ if self.how == CostArg::Schedule => return None,
             _ => {
                 let spot_of = |function: usize, label: u64| spots::spot_of(self.built, function, label);
                 let found = cost::by_spot(&self.built.skeleton, executions, &spot_of, &here(self.profile)?);

@@ -2,8 +2,8 @@
 //!
 //! A heuristic, since the problem is NP-hard: the heaviest edges are contracted as long as the work of both
 //! ends fits a part, contracted nodes are packed, and passes of moves after Fiduccia and Mattheyses (DAC
-//! 1982) reduce the cut. No part gets more than [`SLACK`] over its share, unless a single node is larger.
-//! Reported is the speed-up that the work allows at best (work ÷ largest part); no bound of the
+//! 1982) reduce the cut. No part gets more than [`SLACK`] over its share where packing finds such a
+//! division. Reported is the speed-up that the work allows at best (work ÷ largest part); no bound of the
 //! cut is claimed.
 
 use std::cmp::Reverse;

@@ -70,8 +70,8 @@ impl Pages {
         self.left = 0;
     }
 
-    /// Room of all tables; `None` for impossible sizes.
-    pub fn ranges<const L: usize, A: Arena + ?Sized>(&self, arena: &A) -> Option<Vec<Range>> {
+    /// Room of all tables, whose pages are counted again; `None` for impossible sizes.
+    pub fn ranges<const L: usize, A: Arena + ?Sized>(&mut self, arena: &A) -> Option<Vec<Range>> {
         let mut ranges = vec![self.slots.range()];
         if !self.slots.count().is_power_of_two() || self.used as usize >= self.slots.count() {
             return None;
@@ -86,13 +86,17 @@ impl Pages {
             page.get(arena)?;
             ranges.push(page.range());
             // SAFETY: within the arena and aligned, as just checked.
-            let bytes = unsafe { at.cast::<Head>().as_ref() }.bytes;
+            let Head { split, bytes } = unsafe { at.cast::<Head>().read() };
+            if bytes == 0 && split.iter().any(|bits| *bits != 0) {
+                return None;
+            }
             if bytes != 0 {
                 let times = Span::<[u32; L]>::from_parts(bytes, BYTES as usize);
                 times.get(arena)?;
                 ranges.push(times.range());
             }
         }
+        self.used = used as u64;
         // An empty slot must remain, to end searches.
         (used < slots.len()).then_some(ranges)
     }

@@ -180,6 +180,12 @@ impl<'a, A: Arena + ?Sized> Sharing<'a, A> {
         if full { None } else { Some(()) }
     }
 
+    /// Whether room ran out before the end.
+    pub fn is_full(&self) -> bool {
+        // SAFETY: the state belongs to the analysis alone.
+        unsafe { self.state.as_ref() }.full != 0
+    }
+
     /// The matrix of writers and readers, by ids; threads without shared bytes are left out.
     pub fn finish(&mut self) -> Vec<Shared> {
         let s = self.values();

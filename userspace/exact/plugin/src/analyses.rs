@@ -119,7 +119,10 @@ impl Exact {
             engine.observe(events, &code)?;
         }
         if let Some(sharing) = &mut self.sharing {
-            sharing.observe(events, &code)?;
+            // The state says that room ran out; the other analyses go on.
+            if sharing.observe(events, &code).is_err() {
+                self.sharing = None;
+            }
         }
         let chosen = inside::select(process.region(), extra, events);
         let events = chosen.as_deref().unwrap_or(events);

@@ -162,7 +162,7 @@ pub fn tasks(
 }
 
 /// Bytes between threads, finished with the events left in the buffers of the given threads (indices of
-/// thread records); `None` if not counted. The process must be gone.
+/// thread records), and whether room ran out before; `None` if not counted. The process must be gone.
 ///
 /// # Errors
 /// A state damaged by the program.
@@ -170,7 +170,7 @@ pub fn sharing(
     region: &Region,
     extra: &Extra,
     threads: impl IntoIterator<Item = usize>,
-) -> Result<Option<Vec<Shared>>, locality_dataflow::OpenError> {
+) -> Result<Option<(Vec<Shared>, bool)>, locality_dataflow::OpenError> {
     let Some(state) = Some(extra.sharing.load(Relaxed)).filter(|state| *state != 0) else { return Ok(None) };
     let mut sharing = Sharing::open(region, state)?;
     let consumed = sharing.consumed();
@@ -178,7 +178,8 @@ pub fn sharing(
         // A full arena has been noted in the state.
         let _full = sharing.observe(&region.unseen(thread, consumed), &region.code());
     }
-    Ok(Some(sharing.finish()))
+    let is_full = sharing.is_full();
+    Ok(Some((sharing.finish(), is_full)))
 }
 
 /// The granules stored.

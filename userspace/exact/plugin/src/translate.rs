@@ -237,9 +237,9 @@ impl Translation {
                     let facts = Instruction::classify(&InstructionRecord::new(at, bytes));
                     settings.data_types.contains(&facts.data)
                 });
-            // Parallelism needs all accesses.
-            let is_told = chosen || !restricted || settings.parallelism.is_some();
-            self.shapes.push(if is_told { shape } else { shape.flow() });
+            // Parallelism and bytes between threads need all accesses.
+            let is_recorded = chosen || !restricted || settings.parallelism.is_some() || settings.sharing;
+            self.shapes.push(if is_recorded { shape } else { shape.flow() });
             let skipped = !settings.skipped.is_empty() && self.skipped.contain(at);
             let begins = self.inclusive.begins(at).map_or(0, |name| BEGINS << name);
             let marks = [(chosen, CHOSEN), (skipped, SKIPPED), (is_ignored, IGNORED), (true, begins)];

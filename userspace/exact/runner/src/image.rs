@@ -66,7 +66,7 @@ pub struct Image {
     /// Parallelism of each thread: thread id; the whole, then functions.
     pub parallelism: Vec<(u32, Vec<Parallel>)>,
     /// Bytes between threads; `None` if not counted.
-    pub sharing: Option<Vec<Shared>>,
+    pub sharing: Option<(Vec<Shared>, bool)>,
     /// Task parallelism of each thread.
     pub tasks: Vec<TaskSummary>,
     /// A bit for each function in the image with measured whole calls.
@@ -207,7 +207,7 @@ fn finish(region: &Region) -> Image {
             Err(why) => image.stopped = Some(unreadable(&why)),
         }
     }
-    let count = header.threads.load(Relaxed) as usize;
+    let count = (header.threads.load(Relaxed) as usize).min(region.threads().len());
     let unseen = |thread: usize, consumed: u64| region.unseen(thread, consumed);
     image.add_simulated(simulated(region, &header.extra, 0..count, unseen));
     match sharing(region, &header.extra, 0..count) {
@@ -224,7 +224,7 @@ fn finish(region: &Region) -> Image {
         let unseen = |consumed: u64| left.clone().unwrap_or_else(|| region.unseen(index, consumed));
         let inside = inside::counts(region, &record.extra);
         let counts = inside.unwrap_or_else(|| record.counts.load(Relaxed));
-        if inside.is_none() && header.restricted.load(Relaxed) == 0 {
+        if inside.is_none() && header.mix_restricted.load(Relaxed) == 0 {
             add_executions(region, &code, counts, &mut image.executed);
         }
         let mix = thread_mix(region, &code, &image.facts, counts);
@@ -282,8 +282,10 @@ fn unreadable(why: &impl std::fmt::Display) -> String {
 fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary, OpenError> {
     let mut engine = Engine::open(region, state)?;
     let mut rests = Vec::new();
-    for index in 0..region.header().threads.load(Relaxed) as usize {
-        let rest = region.unseen(index, engine.consumed());
+    // Not the count that rises below: events of several threads may be left after an end out of turn.
+    let consumed = engine.consumed();
+    for index in 0..(region.header().threads.load(Relaxed) as usize).min(region.threads().len()) {
+        let rest = region.unseen(index, consumed);
         let _full = engine.observe(&rest, code);
         rests.push(rest);
     }

@@ -181,8 +181,9 @@ impl Total {
         }
         self.parallelism.add(&image, names);
         self.tasks.add(&image, names);
-        if let Some(found) = &image.sharing {
+        if let Some((found, is_full)) = &image.sharing {
             self.sharing.get_or_insert_default().extend(found.iter().map(|row| (image.pid, *row)));
+            self.partial |= is_full;
         }
         for found in &image.tasks {
             self.torn += found.torn;

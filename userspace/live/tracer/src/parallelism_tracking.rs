@@ -2,8 +2,8 @@
 //!
 //! An engine of each process ([`locality_dataflow`], after Caparrós Cabezas, RZ 3834, 2012) takes window
 //! after window, so that values in memory last. A machine with W instructions in flight
-//! counts from the W-th instruction of the window on, since before it is not full: the quotient of both
-//! differences is the parallelism. Windows shorter than five times W say nothing about W.
+//! counts from the first end of a part with W instructions on, since before it is not full: the quotient of
+//! both differences is the parallelism. Windows shorter than five times W say nothing about W.
 //!
 //! Sources of error: a window's last block counts whole in the classes; values computed between two windows
 //! count as computed before both; other threads' writes.
@@ -20,7 +20,7 @@ use locality_stream::{Analysis as _, ArenaFull, Code, Event, Heap, Instruction, 
 use self_cell::self_cell;
 
 /// Machines, by instructions in flight. All foresee every branch: a predictor that sees one window in a
-/// thousand learns too little, and three times the mispredictions of a whole run came out in xz.
+/// thousand learns too little, and 3.4 times the mispredictions of a whole run came out in one trace of xz.
 const MACHINES: [u32; 4] = [64, 128, 256, 512];
 /// A window has so many times the instructions in flight, or does not count.
 const TIMES: u64 = 5;

@@ -106,8 +106,9 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
     let apart = debug_file::find(&elf, Path::new("/"), &path.to_string_lossy());
     let apart = apart.and_then(|file| Bytes::map(&file).ok());
     let found = [Some(&*elf.bytes), apart.as_deref()];
-    let rows: Vec<Row> =
-        found.into_iter().flatten().filter_map(|bytes| rows(bytes, lines)).flatten().collect();
+    let rows = found.into_iter().flatten().filter_map(|bytes| rows(bytes, lines)).flatten();
+    // Rows of no instruction name nothing that could be ignored.
+    let rows: Vec<Row> = rows.filter(|row| row.code.start < row.code.end).collect();
     if rows.is_empty() {
         return Err(NoCode::NoDebug(name));
     }
@@ -136,10 +137,12 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
         })
         .collect();
     let offset = |address: u64| {
-        let fits = |(start, (_, size)): &&(u64, (u64, u64))| (*start..start + size).contains(&address);
+        let fits = |(start, (_, size)): &&(u64, (u64, u64))| {
+            (*start..start.saturating_add(*size)).contains(&address)
+        };
         segments.iter().find(fits).map(|(start, (offset, _))| address - start + offset)
     };
-    let code = rows.iter().filter(|row| !row.wanted.is_empty() && row.code.start < row.code.end);
+    let code = rows.iter().filter(|row| !row.wanted.is_empty());
     let mut code: Vec<Range<u64>> =
         code.filter_map(|row| Some(offset(row.code.start)?..offset(row.code.end - 1)? + 1)).collect();
     code.sort_by_key(|code| (code.start, code.end));

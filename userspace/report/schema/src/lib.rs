@@ -82,7 +82,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty: Option<String>,
     /// Exact, as stored by `-o`: executions of each instruction
-    /// of files. Absent with `--function`, `--inclusive` and `--type`.
+    /// of files. Absent with `--function`, `--inclusive` and `--data-type`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executions: Option<Vec<executions::FileExecutions>>,
     /// Frames of call paths, each once; absent in `locality-report/1`.

@@ -44,7 +44,7 @@ pub struct Tasks {
 pub struct Communication {
     /// Bytes.
     pub bytes: u64,
-    /// The writer; `address` is the node's. Code outside loops has no place.
+    /// The writer; `address` is the node's. Code outside loops is `[outside loops]`.
     pub from: Place,
     /// Where the values were read: `registers` or `memory`.
     pub through: String,

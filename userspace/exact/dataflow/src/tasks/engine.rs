@@ -134,8 +134,12 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
                 match event.kind {
                     Kind::BLOCK => self.begin_block(event.index, code)?,
                     Kind::BLOCK_CUT => self.end_block(u32::try_from(event.value).unwrap_or(u32::MAX))?,
-                    Kind::SYSTEM_CALL | Kind::THREAD_END | Kind::SIGNAL | Kind::SIGNAL_END => {
+                    Kind::SYSTEM_CALL | Kind::THREAD_END => self.end_block(u32::MAX)?,
+                    Kind::SIGNAL | Kind::SIGNAL_END => {
                         self.end_block(u32::MAX)?;
+                        // A handler is no successor of the interrupted block.
+                        self.current = Block::UNKNOWN;
+                        self.values().flow = [0; 2];
                     }
                     _ => {}
                 }

@@ -169,7 +169,8 @@ impl State {
     /// Checks a state from another process, and repairs damage by a kill.
     pub fn repair<A: Arena + ?Sized>(&mut self, arena: &A, own: Range) -> Option<TaskSetup> {
         let setup = self.setup()?;
-        let sound = self.pieces.get(arena).is_some()
+        let sound = self.pieces.count() > 0
+            && self.pieces.get(arena).is_some()
             && self.piece_count as usize <= self.pieces.count()
             && self.limit as usize <= self.pieces.count()
             && self.nodes.is_whole(arena)

@@ -30,8 +30,13 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
             }
         } else if what == RETURNED && !is_entry {
             let left = self.unwind(slot, true);
-            if let Some(frame) = left {
+            // Frames that a jump left may have been all: the function then begins anew.
+            let is_entry = block.begins && s.depth == 0;
+            if let Some(frame) = left.filter(|_| !is_entry) {
                 return self.begin(frame.node, Some(frame.execution), frame.last);
+            }
+            if is_entry {
+                return self.begin(index + 1, None, 0);
             }
         }
         if is_entry { self.begin(index + 1, None, 0) } else { Some(()) }
