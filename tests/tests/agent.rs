@@ -230,7 +230,14 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     let ended = agent.finish(LIMIT);
     assert!(ended.status.success(), "{ended:?}");
     assert!(!socket.exists() && with_end(&store, "part").is_empty());
-    let found = segments(&store);
+    let mut found = segments(&store);
+    // The segment that the signal ended may be too short for a reuse.
+    let is_empty = |segment: &PathBuf| {
+        let last = Tracer::new().args(["report"]).args([segment]).run();
+        !last.status.success() && last.stderr.contains("No reuse was seen")
+    };
+    found.pop_if(|last| is_empty(last));
+    assert!(found.len() >= 2, "{found:?}");
     let reports: Vec<Value> = found.iter().map(|segment| report(segment)).collect();
     for report in &reports {
         assert_eq!(report["ledger"]["balanced"], true, "{:#}", report["ledger"]);

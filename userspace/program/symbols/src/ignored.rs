@@ -106,9 +106,8 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
     let apart = debug_file::find(&elf, Path::new("/"), &path.to_string_lossy());
     let apart = apart.and_then(|file| Bytes::map(&file).ok());
     let found = [Some(&*elf.bytes), apart.as_deref()];
-    let rows = found.into_iter().flatten().filter_map(|bytes| rows(bytes, lines)).flatten();
-    // Rows of no instruction name nothing that could be ignored.
-    let rows: Vec<Row> = rows.filter(|row| row.code.start < row.code.end).collect();
+    let rows: Vec<Row> =
+        found.into_iter().flatten().filter_map(|bytes| rows(bytes, lines)).flatten().collect();
     if rows.is_empty() {
         return Err(NoCode::NoDebug(name));
     }
@@ -193,8 +192,11 @@ fn rows(elf: &[u8], lines: &[IgnoreLines]) -> Option<Vec<Row>> {
                     }
                 };
                 let is_of = lines.iter().any(|wanted| wanted.is_of(&name));
-                if is_of || known.insert(name.clone()) {
-                    let contains = |(_, wanted): &(usize, &IgnoreLines)| wanted.contains(&name, line);
+                // A row of no instruction names the file, and nothing that could be ignored.
+                let has_code = start < row.address();
+                if (is_of && has_code) || known.insert(name.clone()) {
+                    let contains =
+                        |(_, wanted): &(usize, &IgnoreLines)| has_code && wanted.contains(&name, line);
                     let wanted = lines.iter().enumerate().filter(contains).map(|(at, _)| at).collect();
                     all.push(Row { file: name, line, code: start..row.address(), wanted });
                 }
