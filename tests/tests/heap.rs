@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -419,6 +419,20 @@ fn changed_text(pid: u32) -> usize {
     changed
 }
 
+/// A tracer of a process, returned as soon as the process has a probe.
+fn probing_tracer(pid: u32, heap: &str, folder: &Path) -> Target {
+    let (pid_text, profile) = (pid.to_string(), folder.join("t.locality"));
+    let arguments =
+        ["-q", heap, "--overhead", "90", "-p", &pid_text, "-o", profile.to_str().unwrap()].map(str::to_owned);
+    let mut tracer = Tracer::new().args(&arguments).start();
+    let deadline = Instant::now() + LIMIT;
+    while changed_text(pid) == 0 {
+        assert!(Instant::now() < deadline && tracer.is_running(), "no probe was put into the program");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    tracer
+}
+
 /// Descriptors of a process that are links of probes.
 fn probe_links(pid: u32) -> usize {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return 0 };
@@ -435,16 +449,7 @@ fn links_of_probes_belong_to_a_process_that_outlives_the_tracer() {
     let target = Target::start("heap_storm", &[]);
     let pid = target.pid();
     let dir = tempfile::tempdir().unwrap();
-    let profile = dir.path().join("t.locality");
-    let arguments =
-        ["-q", "--heap=probes", "--overhead", "90", "-p", &pid.to_string(), "-o", profile.to_str().unwrap()]
-            .map(str::to_owned);
-    let mut tracer = Tracer::new().args(&arguments).start();
-    let deadline = Instant::now() + LIMIT;
-    while changed_text(pid) == 0 {
-        assert!(Instant::now() < deadline && tracer.is_running(), "no probe was put into the program");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let tracer = probing_tracer(pid, "--heap=probes", dir.path());
     let holder = children(tracer.pid()).into_iter().find(|child| name(*child) == "locality-probes");
     let holder = holder.expect("no process for probes");
     let deadline = Instant::now() + LIMIT;
@@ -476,16 +481,7 @@ fn a_killed_tracer_leaves_the_text_clean() {
     let pid = target.pid();
     assert_eq!(changed_text(pid), 0);
     let dir = tempfile::tempdir().unwrap();
-    let profile = dir.path().join("t.locality");
-    let arguments =
-        ["-q", "--heap", "--overhead", "90", "-p", &pid.to_string(), "-o", profile.to_str().unwrap()]
-            .map(str::to_owned);
-    let mut tracer = Tracer::new().args(&arguments).start();
-    let deadline = Instant::now() + LIMIT;
-    while changed_text(pid) == 0 {
-        assert!(Instant::now() < deadline && tracer.is_running(), "no probe was put into the program");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let tracer = probing_tracer(pid, "--heap", dir.path());
     tracer.signal(libc::SIGKILL);
     let killed = Instant::now();
     let deadline = killed + LIMIT;

@@ -119,8 +119,7 @@ pub fn share_of(members: impl Iterator<Item = (bool, Counted)>) -> Estimate {
 /// Weighted quantile q of values: the smallest with at least q of the weight at or below it. With
 /// fewer than six samples the interval is from minimum to maximum, and covers less than 95 %.
 pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
-    let mut sorted = observations.to_vec();
-    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.weight.total_cmp(&b.1.weight)));
+    let sorted = sorted(observations);
     let samples = Samples::of(sorted.iter().map(|(_, counted)| counted.sample));
     let sorted: Vec<(f64, f64)> =
         sorted.into_iter().map(|(value, counted)| (value, counted.weight)).collect();
@@ -136,6 +135,19 @@ pub fn quantile(observations: &[(f64, Counted)], q: f64) -> Estimate {
     let low = f64::from(percentile(&replicates, 0.025)).min(value);
     let high = f64::from(percentile(&replicates, 0.975)).max(value);
     Estimate { value, low, high, n }
+}
+
+/// Weighted quantiles of values, as those of [`quantile`], without intervals.
+pub fn quantiles<const N: usize>(observations: &[(f64, Counted)], q: [f64; N]) -> [f64; N] {
+    let sorted: Vec<(f64, f64)> =
+        sorted(observations).into_iter().map(|(value, counted)| (value, counted.weight)).collect();
+    q.map(|q| sorted_quantile(&sorted, std::iter::repeat(1.0), q))
+}
+
+fn sorted(observations: &[(f64, Counted)]) -> Vec<(f64, Counted)> {
+    let mut sorted = observations.to_vec();
+    sorted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.weight.total_cmp(&b.1.weight)));
+    sorted
 }
 
 /// Ratio of two weighted sums, Σwa ÷ Σwb of observations (a, b). The interval is the bootstrap's over

@@ -16,8 +16,8 @@
 use std::collections::BTreeMap;
 
 pub use locality_rate::Constraint;
-use locality_rate::{Misses, Replay, Timing, WindowView};
-use locality_stream::{Code, Event};
+use locality_rate::{Misses, Replay, Timing};
+use locality_stream::Event;
 
 use crate::build::Built;
 use crate::schedule::{LineSources, Processor, Replays};
@@ -74,20 +74,11 @@ pub fn by_spot(
     };
     let of_instruction: Vec<Option<usize>> = rebuilder.places.iter().map(spot_of).collect();
     let mut sums = vec![Sums::default(); numbers.len()];
-    let code = Code { instructions: &rebuilder.instructions, blocks: &rebuilder.blocks };
     let mut replay = Replay::new(machine);
     let (mut timing, mut freed) = (Timing::default(), Timing::default());
     let step = replays.walks.len().div_ceil(LIMIT_WINDOWS).max(1);
     for (number, (weight, walk)) in replays.walks.iter().enumerate() {
-        let accesses = walk.events.iter().filter(|event| event.kind.is_access()).count() as u64;
-        replay.read(&WindowView {
-            events: &walk.events,
-            values: &[],
-            registers: &[],
-            code,
-            instructions: walk.instructions,
-            accesses,
-        });
+        replay.read(&replays.view(walk));
         let executed: Vec<Option<usize>> = replay
             .executed()
             .map(|executed| of_instruction.get(executed.instruction as usize).copied().flatten())

@@ -99,22 +99,25 @@ impl<'a> Replays<'a> {
         Self { rebuilder, walks, touches }
     }
 
+    /// A window as the timing model takes it.
+    pub(crate) fn view<'v>(&'v self, walk: &'v Walk) -> WindowView<'v> {
+        WindowView {
+            events: &walk.events,
+            values: &[],
+            registers: &[],
+            code: Code { instructions: &self.rebuilder.instructions, blocks: &self.rebuilder.blocks },
+            instructions: walk.instructions,
+            accesses: walk.events.iter().filter(|event| event.kind.is_access()).count() as u64,
+        }
+    }
+
     /// Costs on a machine.
     pub fn costs(&self, machine: Processor, sources: LineSources<'_>) -> Costs {
         let mut sums: BTreeMap<(usize, u64), (f64, f64)> = BTreeMap::new();
-        let code = Code { instructions: &self.rebuilder.instructions, blocks: &self.rebuilder.blocks };
         let mut replay = Replay::new(machine);
         let mut timing = Timing::default();
         for (weight, walk) in &self.walks {
-            let accesses = walk.events.iter().filter(|event| event.kind.is_access()).count() as u64;
-            replay.read(&WindowView {
-                events: &walk.events,
-                values: &[],
-                registers: &[],
-                code,
-                instructions: walk.instructions,
-                accesses,
-            });
+            replay.read(&self.view(walk));
             let level = |event: &Event| self.level(event, sources, walk.window as u64);
             replay.time_into(Misses::Each(&level), None, &mut timing);
             for (executed, cycles) in replay.executed().zip(&timing.cycles) {

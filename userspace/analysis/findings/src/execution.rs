@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use locality_estimate::access_rates::{Rates, Unit};
-use locality_estimate::interval_estimate::{Counted, Estimate, quantile, ratio};
+use locality_estimate::interval_estimate::{Counted, Estimate, quantiles, ratio};
 use locality_model::{ExecutionSpan, Profile, WindowExecution};
 
 /// Parallelism and mix.
@@ -120,7 +120,7 @@ fn machines(weighed: &[(&WindowExecution, Counted)]) -> Vec<Machine> {
             instructions: sum(|span| span.instructions),
             cycles: sum(|span| span.cycles),
             ilp: ratio(&cycles),
-            spread: [0.05, 0.5, 0.95].map(|q| quantile(&ilps, q).value),
+            spread: quantiles(&ilps, [0.05, 0.5, 0.95]),
         }
     };
     by_machine.into_iter().map(machine).collect()

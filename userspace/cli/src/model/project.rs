@@ -12,7 +12,7 @@ use locality_execution::{
     cost,
     machine::{Level, Machine},
     observed::Observed,
-    schedule::{self, Processor, Replays, SizeMisses},
+    schedule::{self, LineSources, Processor, Replays, SizeMisses},
     spots::{self, Place, Spot},
 };
 use locality_model::{Core, Profile};
@@ -99,6 +99,8 @@ pub(crate) struct Costs<'a> {
     pub how: CostArg,
     /// Windows made again, for the schedule.
     replays: Option<Replays<'a>>,
+    /// Of the traced machine's caches, for the schedule.
+    misses: Vec<SizeMisses>,
     /// Nanoseconds by spot on the traced machine; `None`
     /// without windows or processor in the profile.
     here: Option<BTreeMap<Place, f64>>,
@@ -112,18 +114,20 @@ impl<'a> Costs<'a> {
         program: &'a Program,
         how: CostArg,
     ) -> Self {
-        let mut costs = Self { profile, built, program, how, replays: None, here: None };
+        let mut costs = Self { profile, built, program, how, replays: None, misses: Vec::new(), here: None };
         let Some(processor) = profile.run.processor.filter(|_| !built.executions.is_empty()) else {
             return costs;
         };
         match how {
-            CostArg::Paper => costs.here = here(profile).map(|machine| costs.by_roofline(&machine)),
+            CostArg::Paper => {
+                costs.here = here(profile).map(|machine| costs.by_roofline(&machine, &built.executions));
+            }
             CostArg::Schedule => {
                 let misses = program.misses(profile, &sizes(profile));
                 let accesses = misses.first().map(|first| program.accesses(profile, built, first));
                 let replays = Replays::of(built, observed, accesses.unwrap_or_default());
                 costs.here = Some(costs.by_schedule(&replays, measured(profile, &processor), &misses));
-                costs.replays = Some(replays);
+                (costs.replays, costs.misses) = (Some(replays), misses);
             }
         }
         costs
@@ -131,30 +135,37 @@ impl<'a> Costs<'a> {
 
     /// Nanoseconds by spot on another machine.
     fn there(&self, machine: &Machine) -> BTreeMap<Place, f64> {
-        let Some(replays) = &self.replays else { return self.by_roofline(machine) };
+        let Some(replays) = &self.replays else {
+            return self.by_roofline(machine, &self.built.executions);
+        };
         let caches = machine.levels.iter().map(|level| level.bytes).filter(|bytes| bytes.is_finite());
         let sizes: Vec<u64> = caches.map(|bytes| bytes as u64).collect();
         self.by_schedule(replays, machine.processor(), &self.program.misses(self.profile, &sizes))
     }
 
-    fn by_roofline(&self, machine: &Machine) -> BTreeMap<Place, f64> {
-        self.roofline(machine).into_iter().map(|(place, cost)| (place, cost.total())).collect()
+    fn by_roofline(
+        &self,
+        machine: &Machine,
+        executions: &BTreeMap<(usize, u64), f64>,
+    ) -> BTreeMap<Place, f64> {
+        let costs = self.roofline(machine, executions);
+        costs.into_iter().map(|(place, cost)| (place, cost.total())).collect()
     }
 
-    fn roofline(&self, machine: &Machine) -> BTreeMap<Place, cost::Cost> {
+    fn roofline(
+        &self,
+        machine: &Machine,
+        executions: &BTreeMap<(usize, u64), f64>,
+    ) -> BTreeMap<Place, cost::Cost> {
         let spot_of = |function: usize, label: u64| spots::spot_of(self.built, function, label);
-        cost::by_spot(&self.built.skeleton, &self.built.executions, &spot_of, machine)
+        cost::by_spot(&self.built.skeleton, executions, &spot_of, machine)
     }
 
     /// Parts of the time of spots on the traced machine; empty where nothing is modelled.
     pub fn breakdown(&self) -> BTreeMap<Place, Breakdown> {
         match (&self.replays, self.profile.run.processor) {
             (Some(replays), Some(processor)) => {
-                let misses = self.program.misses(self.profile, &sizes(self.profile));
-                let (Some(first), Some(last)) = (misses.first(), misses.last()) else {
-                    return BTreeMap::new();
-                };
-                let sources = [first, misses.get(1).unwrap_or(last), last];
+                let Some(sources) = sources(&self.misses) else { return BTreeMap::new() };
                 breakdown::by_spot(self.built, replays, measured(self.profile, &processor), sources)
             }
             _ if self.how == CostArg::Paper => self.roofline_breakdown(),
@@ -165,21 +176,22 @@ impl<'a> Costs<'a> {
     fn roofline_breakdown(&self) -> BTreeMap<Place, Breakdown> {
         let Some(machine) = here(self.profile) else { return BTreeMap::new() };
         let instructions = spots::instructions(self.built);
-        let parts = self.roofline(&machine).into_iter().filter_map(|(place, cost)| {
-            let (executed, _) = *instructions.get(&place)?;
-            let total = cost.total();
-            (total > 0.0 && executed > 0.0).then(|| {
-                let waits = (cost.memory - cost.overlap) / total;
-                let found = Breakdown {
-                    compute: 1.0 - waits,
-                    waits: [0.0, 0.0, waits],
-                    overlap: cost.overlap / total,
-                    cycles_per_instruction: total * machine.clock_ghz / executed,
-                    ..Breakdown::default()
-                };
-                (place, found)
-            })
-        });
+        let parts =
+            self.roofline(&machine, &self.built.executions).into_iter().filter_map(|(place, cost)| {
+                let (executed, _) = *instructions.get(&place)?;
+                let total = cost.total();
+                (total > 0.0 && executed > 0.0).then(|| {
+                    let waits = (cost.memory - cost.overlap) / total;
+                    let found = Breakdown {
+                        compute: 1.0 - waits,
+                        waits: [0.0, 0.0, waits],
+                        overlap: cost.overlap / total,
+                        cycles_per_instruction: total * machine.clock_ghz / executed,
+                        ..Breakdown::default()
+                    };
+                    (place, found)
+                })
+            });
         parts.collect()
     }
 
@@ -200,10 +212,8 @@ impl<'a> Costs<'a> {
         misses: &[SizeMisses],
         executions: &BTreeMap<(usize, u64), f64>,
     ) -> BTreeMap<Place, f64> {
-        // Misses of the last cache go to memory, for any number of caches.
-        let (Some(first), Some(last)) = (misses.first(), misses.last()) else { return BTreeMap::new() };
-        let second = misses.get(1).unwrap_or(last);
-        let costs = replays.costs(processor, [first, second, last]);
+        let Some(sources) = sources(misses) else { return BTreeMap::new() };
+        let costs = replays.costs(processor, sources);
         schedule::by_spot(self.built, &costs, executions)
     }
 
@@ -217,15 +227,10 @@ impl<'a> Costs<'a> {
     pub fn shares_with(&self, spots: &[Spot], executions: &BTreeMap<(usize, u64), f64>) -> Option<ByModel> {
         let costs = match (&self.replays, self.profile.run.processor) {
             (Some(replays), Some(processor)) => {
-                let misses = self.program.misses(self.profile, &sizes(self.profile));
-                self.by_schedule_of(replays, measured(self.profile, &processor), &misses, executions)
+                self.by_schedule_of(replays, measured(self.profile, &processor), &self.misses, executions)
             }
             _ if self.how == CostArg::Schedule => return None,
-            _ => {
-                let spot_of = |function: usize, label: u64| spots::spot_of(self.built, function, label);
-                let found = cost::by_spot(&self.built.skeleton, executions, &spot_of, &here(self.profile)?);
-                found.into_iter().map(|(place, cost)| (place, cost.total())).collect()
-            }
+            _ => self.by_roofline(&here(self.profile)?, executions),
         };
         Some(self.shares_of(&costs, spots))
     }
@@ -240,6 +245,12 @@ impl<'a> Costs<'a> {
         let quality = spots::selection_quality(&order, &measured, MOST);
         ByModel { how: self.how, shares, quality }
     }
+}
+
+/// Where lines of three levels come from. Misses of the last cache go to memory, for any number of caches.
+fn sources(misses: &[SizeMisses]) -> Option<LineSources<'_>> {
+    let (first, last) = (misses.first()?, misses.last()?);
+    Some([first, misses.get(1).unwrap_or(last), last])
 }
 
 /// Sizes of the traced machine's caches.

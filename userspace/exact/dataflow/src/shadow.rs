@@ -218,28 +218,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Shadow<'a, L, A> {
 
     #[inline(never)]
     fn load_pieces(&mut self, pages: &Pages, address: u64, size: u16, time: &mut [u32; L]) {
-        let mut at = address;
-        let end = address.saturating_add(u64::from(size));
-        while at < end {
-            let next = ((at | 7) + 1).min(end);
-            let page = self.page(pages, at / BYTES);
-            if !page.is_null() {
-                let word = (at & (BYTES - 1)) as usize / 8;
-                // SAFETY: as in `load`.
-                let head = unsafe { &*page.cast::<Head>() };
-                if head.split[word / 64] >> (word % 64) & 1 == 0 {
-                    // SAFETY: below the words of the page.
-                    raise(time, unsafe { &*page.add(HEAD).cast::<[u32; L]>().add(word) });
-                } else {
-                    let bytes = self.at(head.bytes).cast::<[u32; L]>();
-                    for byte in at..next {
-                        // SAFETY: a word in pieces has a page with times of bytes.
-                        raise(time, unsafe { &*bytes.add((byte & (BYTES - 1)) as usize) });
-                    }
-                }
-            }
-            at = next;
-        }
+        self.visit(pages, address, size, |written, _| raise(time, written));
     }
 
     /// Shows the values of written bytes, each with a bit for each byte of the word (bit 0: the
