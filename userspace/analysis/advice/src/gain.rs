@@ -107,6 +107,17 @@ impl Costs {
         run + access.restarts * alone
     }
 
+    /// Cycles of an iteration if each line of the chased accesses, from the cache that reuses show, were
+    /// waited for alone.
+    pub(crate) fn one_by_one(&self, of: &Loop) -> f64 {
+        let chased = of.accesses.iter().filter(|access| Pattern::of(access) == Pattern::Chased);
+        let cost = |access: &Access| {
+            let seen = access.seen_misses.map(|share| access.per_iteration * access.lines * share);
+            self.of_lines(seen, Pattern::Chased, access.dirties)
+        };
+        chased.map(cost).sum()
+    }
+
     /// Cycles of lines by how many miss each cache.
     pub(crate) fn of_lines(&self, misses: Misses, pattern: Pattern, is_store: bool) -> f64 {
         let [first, second, last] = misses;
@@ -296,41 +307,63 @@ pub fn speedup(loops: &[Loop], fixes: &[Fix], costs: &Costs, user: f64) -> Optio
     Some(estimate(whole(saved(Overlap::Square, None)), &mut drawn, n))
 }
 
-/// Share of all loaded lines saved by changes, at each cache.
-pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Estimate; 3] {
+/// Share of all loaded lines saved by changes, at each cache; `None` of a cache that hardly any line misses.
+///
+/// Lines before a change are those that reuses show ([`Access::seen_misses`]), with the error of a share of
+/// as many draws as first touches or windows were seen (Agresti and Coull 1998, eq. 2).
+pub fn misses_saved(loops: &[Loop], fixes: &[Fix]) -> [Option<Estimate>; 3] {
+    /// Least part of the lines that miss the first cache.
+    const HARDLY_ANY: f64 = 0.01;
     let draws = loops.iter().map(|of| of.draws.len()).max().unwrap_or(0);
-    let value = saved_in(loops, fixes, None);
-    let drawn: Vec<Misses> = (0..draws).map(|draw| saved_in(loops, fixes, Some(draw))).collect();
+    let (value, whole) = saved_in(loops, fixes, None);
+    let drawn: Vec<Misses> = (0..draws).map(|draw| saved_in(loops, fixes, Some(draw)).0).collect();
     let n = fixes.iter().filter_map(|fix| Some(loops.get(fix.of)?.samples)).min().unwrap_or(0);
     [0, 1, 2].map(|at| {
         let mut column: Vec<f64> = drawn.iter().map(|draw| draw[at]).collect();
-        let share = estimate(value[at], &mut column, n);
-        // For a single loop all draws are equal but for rounding.
-        let is_one = share.high - share.low < 1e-6;
-        if is_one { Estimate { low: share.value, high: share.value, ..share } } else { share }
+        (whole[at] > HARDLY_ANY * whole[0]).then(|| estimate(value[at], &mut column, n))
     })
 }
 
-/// The same by the point estimates, or in one draw.
-fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> Misses {
+/// The same by the point estimates, or in one draw; and lines that miss each cache, in an arbitrary unit.
+fn saved_in(loops: &[Loop], fixes: &[Fix], draw: Option<usize>) -> (Misses, Misses) {
     // Iterations by share of time and cycles of one.
     let often = |of: &Loop| match draw.and_then(|draw| of.draws.get(draw)) {
         Some([share, cycles, _]) if *cycles > 0.0 => share / cycles,
         _ => of.speed.map_or(0.0, |(_, cycles)| of.share.value / cycles.value.max(f64::MIN_POSITIVE)),
     };
+    let before = |of: &Loop, access: &Access| {
+        let shares = match draw {
+            Some(draw) => {
+                let mut random = fastrand::Rng::with_seed(SEED ^ access.ip ^ ((draw as u64) << 48));
+                let off = normal(&mut random);
+                let n = access.misses.1.min(of.windows) as f64;
+                access.seen_misses.map(|share| {
+                    let middle = (share * n + 2.0) / (n + 4.0);
+                    (middle + off * (middle * (1.0 - middle) / (n + 4.0)).sqrt()).clamp(0.0, 1.0)
+                })
+            }
+            None => access.seen_misses,
+        };
+        shares.map(|share| access.per_iteration * access.lines * share)
+    };
     let plus = |sum: Misses, more: Misses, often: f64| [0, 1, 2].map(|at| sum[at] + more[at] * often);
     let mut whole = [0.0; 3];
     for of in loops {
-        whole = of.accesses.iter().fold(whole, |sum, access| plus(sum, lines(access), often(of)));
+        whole = of.accesses.iter().fold(whole, |sum, access| plus(sum, before(of, access), often(of)));
     }
     let mut saved = [0.0; 3];
     for (fix, of) in fixes.iter().filter_map(|fix| Some((fix, loops.get(fix.of)?))) {
         for change in &fix.changes {
-            let before = of.accesses.get(change.access).map_or([0.0; 3], lines);
+            let Some(access) = of.accesses.get(change.access) else { continue };
+            // Other patterns of the same lines save none.
+            if change.misses == lines(access) {
+                continue;
+            }
+            let before = before(of, access);
             saved = plus(saved, [0, 1, 2].map(|at| (before[at] - change.misses[at]).max(0.0)), often(of));
         }
     }
-    [0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 })
+    ([0, 1, 2].map(|at| if whole[at] > 0.0 { (saved[at] / whole[at]).min(1.0) } else { 0.0 }), whole)
 }
 
 /// Corrects the origin of lines in loops whose time contradicts the model: where lines at random

@@ -74,7 +74,9 @@ pub struct Loop {
     pub iterations: f64,
     /// Instructions of an iteration.
     pub instructions: f64,
-    /// Iterations in a nanosecond of CPU time, and cycles of an iteration; `None` without rates.
+    /// Iterations in a nanosecond of CPU time, and cycles of an iteration, never fewer than
+    /// [`Needs::cycles`]; `None` without rates, with fewer than [`FEWEST`] samples, and where all of the
+    /// interval lies below the least cycles.
     pub speed: Option<(Estimate, Estimate)>,
     /// Cycles of an iteration with every line in the first-level cache; `None` if unknown.
     pub core: Option<Estimate>,
@@ -145,8 +147,11 @@ pub struct Access {
     pub sets: (u64, [u64; 2]),
     /// Object and field.
     pub object: Option<(ObjectId, Option<FieldId>)>,
-    /// Share of first touches missing each cache, and the number of first touches.
+    /// Share of first touches missing each cache, and the number of first touches. The shares agree with
+    /// the loop's time ([`crate::gain::correct`]).
     pub misses: (Misses, u64),
+    /// The shares as reuses show them.
+    pub seen_misses: Misses,
     /// For short, distant runs, the part of the lines at the start of a run, which hardware does
     /// not foresee.
     pub restarts: f64,
@@ -320,10 +325,11 @@ fn needs(profile: &Profile, rows: &[&SeenLoop]) -> Option<Needs> {
         let waited = |row: &SeenLoop, needs: &LoopNeeds| (needs.distant_cycles - row.core_cycles).max(0.0);
         ratio(&|_, needs| needs.new_lines as f64 * latency, &waited)
     });
+    // Parts of the least cycles are computed apart, in fractions of a cycle, and none exceeds the whole.
     Some(Needs {
         cycles: ratio(&|_, needs| needs.cycles, &iterations),
-        chain: ratio(&|_, needs| needs.chain_cycles, &iterations),
-        throughput: ratio(&|_, needs| needs.unit_cycles, &iterations),
+        chain: ratio(&|_, needs| needs.chain_cycles.min(needs.cycles), &iterations),
+        throughput: ratio(&|_, needs| needs.unit_cycles.min(needs.cycles), &iterations),
         unit: unit.to_owned(),
         mispredicted: ratio(&|_, needs| needs.mispredicted as f64, &iterations),
         lines_at_a_time: at_a_time.filter(|lines| lines.value.is_finite() && lines.high.is_finite()),
@@ -397,6 +403,7 @@ fn joined_access(
         sets: most_lines.map_or((0, [0, 0]), |(_, access)| (access.lines, access.sets)),
         object: known.objects.get(&ip).copied(),
         misses,
+        seen_misses: misses.0,
         dirties: is_store,
         executions,
     }
@@ -544,9 +551,18 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
         })
         .collect();
     for (number, of) in loops.iter_mut().enumerate() {
+        // No order or place of data makes an iteration shorter than the least cycles.
+        let least = of.needs.as_ref().map(|needs| needs.cycles);
+        let measured = |all: &[[f64; 5]]| {
+            let [.., iterations, _, shown] = all[number];
+            if iterations > 0.0 { shown / iterations * clock } else { f64::NAN }
+        };
         let numbers = |all: &[[f64; 5]]| {
-            let [total, time, iterations, core, shown] = all[number];
-            let cycles = if iterations > 0.0 { shown / iterations * clock } else { f64::NAN };
+            let [total, time, iterations, core, _] = all[number];
+            let cycles = match (measured(all), least) {
+                (cycles, Some(least)) if cycles < least.value => least.value,
+                (cycles, _) => cycles,
+            };
             let core = if iterations > 0.0 { core / iterations } else { f64::NAN };
             let share = time / total.max(1.0);
             [share, cycles, core, share * clock / cycles]
@@ -560,7 +576,16 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
             estimate(value[at], &mut column, of.samples)
         };
         of.share = estimate(0);
-        let has_speed = clock > 0.0 && value[1].is_finite() && value[1] > 0.0;
+        // A loop whose iterations include other loops, as those of interpreters do, has iterations in
+        // windows that begin elsewhere: their time is missing here.
+        let fits = least.is_none_or(|least| {
+            let mut cycles: Vec<f64> =
+                drawn.iter().map(|all| measured(all)).filter(|it| it.is_finite()).collect();
+            measured(&whole) >= least.low
+                || self::estimate(measured(&whole), &mut cycles, of.samples).high >= least.low
+        });
+        let is_seen = of.samples >= crate::FEWEST;
+        let has_speed = is_seen && fits && clock > 0.0 && value[1].is_finite() && value[1] > 0.0;
         of.speed = has_speed.then(|| (estimate(3), estimate(1)));
         of.core = (value[2].is_finite() && value[2] > 0.0).then(|| estimate(2));
         of.draws = draws.iter().map(|[share, cycles, core, _]| [*share, *cycles, *core]).collect();

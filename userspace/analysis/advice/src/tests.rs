@@ -179,7 +179,11 @@ fn a_column_walk_is_interchanged() {
         advice.title
     );
     assert!(
-        advice.other.is_some() && advice.misses.is_some_and(|[.., last]| (last.value - 0.875).abs() < 0.01)
+        advice.other.is_some()
+            && advice
+                .misses
+                .and_then(|[.., last]| last)
+                .is_some_and(|last| (last.value - 0.875).abs() < 0.01)
     );
     assert!(advised.waits.is_some_and(|waits| waits.low > 0.9) && advised.none.is_none());
 }
@@ -262,6 +266,106 @@ fn pointers_are_followed_side_by_side_and_gathers_prefetched() {
     let by_access = vec![gather, access(0x1010, Some(4), 0.06)];
     let shown = Shown { cycles: 200.0, by_access, ..Shown::default() };
     assert_eq!(kinds(&advised(&profile(&[shown]), &[])), [Kind::Prefetch]);
+}
+
+/// Chains that come faster than their lines one by one are under way together already. A search that stores
+/// into the data that the next one follows cannot run beside it.
+#[test]
+fn chains_that_overlap_or_depend_on_each_other_stay() {
+    let chase = LoopAccess { dependence: Dependence::Chased, ..access(0x1008, None, 1.0) };
+    let kinds_at = |cycles: f64, store: Option<LoopAccess>| {
+        let by_access = std::iter::once(chase.clone()).chain(store).collect();
+        let mut profile = profile(&[Shown { cycles, trips: 10, by_access, ..Shown::default() }]);
+        profile.frames[0].address = 0x1008;
+        let known = Known {
+            all: [1.0; 3],
+            objects: [(0x1008, (ObjectId(0), None)), (0x1010, (ObjectId(0), None))].into(),
+            ..Known::default()
+        };
+        kinds(&Advised::of(&profile, &Contexts::new(&profile), &Rates::of(&profile), &known, &[]).unwrap())
+    };
+    // A line of memory takes 500 cycles.
+    assert_eq!(kinds_at(500.0, None), [Kind::Batch]);
+    assert!(!kinds_at(150.0, None).contains(&Kind::Batch));
+    let store = LoopAccess { kind: AccessKind::Store, ..access(0x1010, None, 0.1) };
+    assert!(!kinds_at(500.0, Some(store)).contains(&Kind::Batch));
+}
+
+/// Cycles that each window's loop needs at least.
+fn needing(mut profile: Profile, least: f64) -> Profile {
+    for row in profile.loops.iter_mut().filter(|row| row.header != AROUND) {
+        let cycles = least * row.iterations as f64;
+        row.needs = Some(locality_model::LoopNeeds {
+            cycles,
+            unit_cycles: 1.1 * cycles,
+            chain_cycles: cycles / 2.0,
+            unit: "width".to_owned(),
+            ..locality_model::LoopNeeds::default()
+        });
+    }
+    profile
+}
+
+#[test]
+fn a_loop_that_is_faster_than_its_core_may_still_wait() {
+    let shown = Shown { cycles: 20.0, core: 32.0, by_access: vec![column()], ..Shown::default() };
+    let waits = |least: f64| advised(&needing(profile(std::slice::from_ref(&shown)), least), &[]).waits;
+    // Between 10 cycles, which it needs, and 20.
+    let found = waits(10.0).unwrap();
+    assert!(found.value == 0.0 && found.low < 0.05 && (0.4..0.55).contains(&found.high), "{found:?}");
+    let advised = advised(&needing(profile(std::slice::from_ref(&shown)), 19.5), &[]);
+    assert!(advised.waits.is_some_and(|waits| waits.high < 0.05), "{:?}", advised.waits);
+    // A part of the least cycles is never printed as longer than the whole.
+    let needs = advised.loops[0].needs.as_ref().unwrap();
+    assert!(needs.throughput.value <= needs.cycles.value);
+}
+
+/// Iterations of an interpreter's loop include other loops: the time of samples in these is missing.
+#[test]
+fn cycles_below_the_least_are_unknown() {
+    let shown = Shown { cycles: 20.0, core: 32.0, by_access: vec![column()], ..Shown::default() };
+    let impossible = advised(&needing(profile(std::slice::from_ref(&shown)), 30.0), &[]);
+    assert!(
+        impossible.loops[0].speed.is_none() && impossible.waits.is_none() && impossible.advice.is_empty()
+    );
+    let why = impossible.none.unwrap();
+    assert!(why.contains("known speed have 0.0 %"), "{why}");
+    let few = Shown { samples: 4, ..shown };
+    assert!(advised(&profile(&[few]), &[]).loops[0].speed.is_none());
+}
+
+#[test]
+fn time_in_loops_of_unknown_speed_may_wait_or_not() {
+    let fast = Shown { cycles: 4.0, core: 2.0, by_access: vec![column()], ..Shown::default() };
+    let lone = access(0x2008, Some(8), 0.1);
+    let slow = Shown {
+        header: 0x2000,
+        cycles: 20.0,
+        core: 32.0,
+        samples: 40,
+        by_access: vec![lone],
+        ..fast.clone()
+    };
+    let mut profile = needing(profile(&[fast, slow]), 1.0);
+    for row in profile.loops.iter_mut().filter(|row| row.header == 0x2000) {
+        row.needs.as_mut().unwrap().cycles *= 30.0;
+    }
+    let waits = advised(&profile, &[]).waits.unwrap();
+    // Half of the time of three fifths waits; of two fifths nothing is known.
+    assert!((waits.value - 0.5).abs() < 0.1 && waits.low < 0.35 && waits.high > 0.65, "{waits:?}");
+}
+
+/// The time of a loop says that its lines come from afar, their reuses that most come from the second cache.
+#[test]
+fn saved_lines_are_those_that_reuses_show() {
+    let shown = Shown { cycles: 45.0, by_access: vec![column()], ..Shown::default() };
+    let profile = profile(&[shown]);
+    let known = Known { misses: [((0x1008, false), ([1.0, 0.125, 0.0], 500))].into(), ..Known::default() };
+    let rates = Rates::of(&profile);
+    let advised = Advised::of(&profile, &Contexts::new(&profile), &rates, &known, &[]).unwrap();
+    let [first, second, last] = advised.advice[0].misses.unwrap();
+    assert!(first.is_some_and(|saved| (saved.value - 0.875).abs() < 0.01 && saved.low < saved.high));
+    assert!(second.is_some_and(|saved| saved.value < 0.01) && last.is_none(), "{second:?} {last:?}");
 }
 
 #[test]

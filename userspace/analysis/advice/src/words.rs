@@ -107,7 +107,7 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
     }
     let known = loops.iter().filter(|of| of.speed.is_some()).fold(0.0, |sum, of| sum + of.share.value);
     match waits {
-        Some(waits) if known >= 0.5 && waits.high < 0.15 => format!(
+        Some(waits) if known >= 0.5 && waits.high < 0.2 => format!(
             "{} of the time does not wait for memory [{}-{}]: another order or layout of data gains little.",
             percent(1.0 - waits.value),
             percent(1.0 - waits.high),

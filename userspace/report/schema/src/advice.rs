@@ -21,8 +21,9 @@ pub struct Verdict {
     pub probably: bool,
     /// The verdict in words.
     pub sentence: String,
-    /// Share of the CPU time that waits for data beyond the
-    /// first-level cache; absent if unknown for all loops.
+    /// Share of the CPU time that waits for data beyond the first-level cache. At the interval's ends, the
+    /// time outside of loops with a known speed waits never and always. Absent if such loops have less than
+    /// half of the time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_share: Option<Estimate>,
 }
@@ -80,8 +81,8 @@ pub struct Advice {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Gain {
-    /// Share of all line loads at each cache that the
-    /// change saves; absent if no cache is concerned.
+    /// Share of all line loads at each cache that the change saves; without caches that hardly any line
+    /// misses, and absent if no cache is concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<BTreeMap<String, Estimate>>,
     /// Time of the whole program now, divided by its time after the change.

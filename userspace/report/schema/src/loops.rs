@@ -24,7 +24,8 @@ pub struct Loop {
     /// Cycles with all lines in the first-level cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core_cycles: Option<Estimate>,
-    /// Cycles as measured; absent if no rate is known.
+    /// Cycles as measured, at least `cycles_at_least`; absent if no rate is known, with fewer than five
+    /// samples, and if all of the interval lies below `cycles_at_least`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cycles: Option<Estimate>,
     /// Cycles with all branches foreseen too: no order or place of data makes an

@@ -48,10 +48,12 @@ impl Json<'_> {
     }
 
     fn row(&self, advice: &Advice) -> AdviceRow {
-        let misses = advice.misses.map(|misses| {
-            let row =
-                |(name, saved): (&str, interval_estimate::Estimate)| (name.to_owned(), estimate(&saved));
-            CACHES.into_iter().zip(misses).map(row).collect::<BTreeMap<_, _>>()
+        let misses = advice.misses.and_then(|misses| {
+            let row = |(name, saved): (&str, Option<interval_estimate::Estimate>)| {
+                Some((name.to_owned(), estimate(&saved?)))
+            };
+            let saved: BTreeMap<_, _> = CACHES.into_iter().zip(misses).filter_map(row).collect();
+            (!saved.is_empty()).then_some(saved)
         });
         AdviceRow {
             evidence: advice.evidence.clone(),

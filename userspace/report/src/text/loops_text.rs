@@ -5,7 +5,7 @@ use locality_units::print::{count, percent};
 use super::screen::{
     names::{self, name},
     numbers::{Between, short},
-    tables::{bound_by, trips},
+    tables::{bound_by, few_or_range, trips},
 };
 use crate::schema::loops::{Loop, LoopAccess};
 
@@ -32,11 +32,9 @@ pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<S
     for (index, one) in shown.iter().enumerate().take(top.unwrap_or(LOOPS)) {
         let number = format!("{}.", index + 1);
         let share = Between::estimate(&one.share).map_or(String::new(), |share| share.share(false));
-        let cycles = |of: &Option<crate::schema::Estimate>| {
-            of.as_ref().and_then(|cycles| cycles.value.finite()).map(short)
-        };
+        let cycles = |of: &Option<crate::schema::Estimate>| of.as_ref().and_then(few_or_range);
         let core = cycles(&one.core_cycles).map_or(String::new(), |core| format!("({core})"));
-        let cycles = [cycles(&one.cycles).unwrap_or_default(), core].join(" ");
+        let cycles = [cycles(&one.cycles).unwrap_or_else(|| "?".to_owned()), core].join(" ");
         let bound = one.bound_by.as_deref().map_or("not known", bound_by);
         let head = format!(
             "{number:>4} {share:<16} {:<14} {bound:<20} {:>9}  ",

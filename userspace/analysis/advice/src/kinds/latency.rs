@@ -4,7 +4,7 @@ use locality_model::{AccessKind, Dependence};
 
 use super::{CONCERNED, cost, stride, unchanged, waits_beyond_lines, whole_cost};
 use crate::{
-    Access, Candidate, Kind, View,
+    Access, Candidate, Kind, Loop, View,
     gain::{CHAINS, Fix, Pattern},
 };
 
@@ -100,9 +100,14 @@ pub(super) fn huge_pages(view: &View<'_>, number: usize) -> Option<Candidate> {
 
 /// Short chases, begun anew each time: several chases at a time.
 pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
+    /// Part of the time of lines one by one below which the processor already follows several chains.
+    const ALONE: f64 = 0.8;
     let of = view.loops.get(number)?;
-    of.speed?;
+    let (_, cycles) = of.speed?;
     let around = of.around?;
+    if cycles.value < ALONE * view.costs.one_by_one(of) {
+        return None;
+    }
     let chases =
         || of.accesses.iter().enumerate().filter(|(_, access)| Pattern::of(access) == Pattern::Chased);
     let concerned: f64 = chases().map(|(_, access)| cost(view, access)).sum();
@@ -110,6 +115,15 @@ pub(super) fn batch(view: &View<'_>, number: usize) -> Option<Candidate> {
         return None;
     }
     let (_, access) = chases().max_by(|a, b| cost(view, a.1).total_cmp(&cost(view, b.1)))?;
+    // A search that changes what the next one follows cannot run beside it.
+    let is_changed = |of: &Loop| {
+        let mut stores = of.accesses.iter().filter(|store| store.kind == AccessKind::Store);
+        access.object.is_some()
+            && stores.any(|store| store.object.map(|it| it.0) == access.object.map(|it| it.0))
+    };
+    if is_changed(of) || view.loops.get(around).is_some_and(is_changed) {
+        return None;
+    }
     // The lines of the chains come side by side.
     let mut changes = unchanged(of);
     let chased = changes.iter_mut().filter(|change| change.pattern == Pattern::Chased);

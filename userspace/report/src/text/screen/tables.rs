@@ -191,15 +191,13 @@ impl Screen<'_> {
             return self.hot_lines();
         }
         for (index, one) in shown.iter().take(self.rows.loops).enumerate() {
-            let cycles = |of: &Option<crate::schema::Estimate>| {
-                of.as_ref().and_then(|cycles| cycles.value.finite()).map(short)
-            };
+            let cycles = |of: &Option<crate::schema::Estimate>| of.as_ref().and_then(few_or_range);
             let cycles = match (cycles(&one.cycles), cycles(&one.core_cycles)) {
                 (Some(all), _) if self.is_narrow() => all,
                 (Some(all), Some(core)) => format!("{all} ({core})"),
                 (Some(all), None) => all,
-                (None, Some(core)) => format!("({core})"),
-                (None, None) => String::new(),
+                (None, Some(core)) => format!("? ({core})"),
+                (None, None) => "?".to_owned(),
             };
             let bound = one.bound_by.as_deref().map_or("not known", bound_by);
             let object = one.accesses.iter().find_map(|access| access.object.as_deref());
@@ -404,6 +402,21 @@ fn halves(room: usize, first: &str, second: &str) -> (usize, usize) {
         (_, true) => (room - b, b),
         _ => (room - half, half),
     }
+}
+
+/// "33", or "17–52" where the interval's ends differ by half or more.
+pub(in crate::text) fn few_or_range(cycles: &crate::schema::Estimate) -> Option<String> {
+    const WIDE: f64 = 1.5;
+    let value = cycles.value.finite()?;
+    let range = Between::estimate(cycles)
+        .and_then(|cycles| cycles.interval)
+        .filter(|(low, high)| *high >= WIDE * *low)
+        .map(|(low, high)| (short(low), short(high)));
+    Some(
+        range
+            .filter(|(low, high)| low != high)
+            .map_or_else(|| short(value), |(low, high)| format!("{low}–{high}")),
+    )
 }
 
 /// "4,096", or "512+" where no run was seen whole; "1.2 M" where there is no room for all digits.
