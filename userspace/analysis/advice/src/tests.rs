@@ -254,7 +254,7 @@ fn pointers_are_followed_side_by_side_and_gathers_prefetched() {
     let mut stripped = profile(std::slice::from_ref(&shown));
     (stripped.frames[0].file, stripped.frames[0].line) = (None, None);
     let title =
-        "Follow 8 pointer chains at a time in the loop at 0x1000 of work (inside the loop at 0x1000): ";
+        "Follow 8 pointer chains at a time in the loop at 0x1000 of work (inside the loop at 0x900): ";
     let of_stripped = advised(&stripped, &[]).advice;
     assert!(of_stripped[0].title.starts_with(title), "{}", of_stripped[0].title);
     assert!(

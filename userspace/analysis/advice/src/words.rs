@@ -23,8 +23,13 @@ pub(crate) fn at(profile: &Profile, frame: Option<FrameId>, line: Option<u32>) -
 impl View<'_> {
     /// Where a loop stands.
     pub(crate) fn at(&self, number: usize) -> String {
-        let of = self.loops.get(number);
-        at(self.profile, of.and_then(|of| of.frame), of.and_then(|of| of.line))
+        let Some(of) = self.loops.get(number) else { return at(self.profile, None, None) };
+        let frame = of.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        // The header's address distinguishes the loops of a function without lines.
+        let header = frame.filter(|frame| of.line.is_none() || frame.file.is_none()).and_then(|frame| {
+            Some(frame.address_in_file()?.wrapping_add(of.header.wrapping_sub(frame.address)))
+        });
+        header.map_or_else(|| at(self.profile, of.frame, of.line), |header| format!("{header:#x}"))
     }
 
     /// Function of a loop.

@@ -92,6 +92,15 @@ impl Json<'_> {
         }
     }
 
+    /// The address of the header distinguishes the loops of a function without lines.
+    fn place_of_loop(&self, of: &Loop) -> Place {
+        let mut place = self.place((of.frame, of.line));
+        let frame = of.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        let offset = frame.map(|frame| of.header.wrapping_sub(frame.address));
+        place.address = place.address.zip(offset).map(|(address, offset)| address.wrapping_add(offset));
+        place
+    }
+
     fn of_loop(&self, of: &Loop) -> LoopRow {
         let (median, n, most) = of.trips;
         let needs = of.needs.as_ref();
@@ -110,7 +119,7 @@ impl Json<'_> {
             mispredicted: needs.map(|needs| estimate(&needs.mispredicted)),
             mlp: needs.and_then(|needs| needs.lines_at_a_time.as_ref()).map(estimate),
             n: of.windows,
-            place: self.place((of.frame, of.line)),
+            place: self.place_of_loop(of),
             share: estimate(&of.share),
             throughput: needs
                 .map(|needs| Throughput { cycles: estimate(&needs.throughput), unit: needs.unit.clone() }),

@@ -166,6 +166,8 @@ impl Screen<'_> {
     }
 
     fn loops(&self, loops: &[Loop]) -> Vec<Line> {
+        /// Least share of the CPU time outside of loops for a row.
+        const OUTSIDE: f64 = 0.05;
         let share_columns = self.share_columns();
         let with_trips = self.columns >= 88;
         let trips_columns = if with_trips { 9 } else { 0 };
@@ -218,6 +220,11 @@ impl Screen<'_> {
             let noun = if rest.len() == 1 { "loop" } else { "loops" };
             let text = format!("   {} more {noun}", rest.len());
             lines.push(Line::plain(format!("{text:<width$}  {}", percent(sum), width = room + 3)));
+        }
+        let outside = 1.0 - loops.iter().filter_map(|one| one.share.value.finite()).sum::<f64>();
+        if outside >= OUTSIDE {
+            let text = "   outside of loops";
+            lines.push(Line::plain(format!("{text:<width$}  {}", percent(outside), width = room + 3)));
         }
         lines
     }
