@@ -4,7 +4,7 @@
 //! trace's options on the machine. `compare` compares two reports, `diff` two profiles, `model`
 //! prints the execution model, `calibrate` the machine. `export` writes for further programs
 //! (`private_file`: readable by the user alone), `objects` lists variables, `html` writes the page for
-//! a browser and `browser` opens the page. `mends` has remedies of errors, `pager` shows long pages on
+//! a browser and `browser` opens the page. `top` feeds the live table. `mends` has remedies of errors, `pager` shows long pages on
 //! a terminal.
 //!
 //! Not here: measuring (`locality-tracer`, `locality-runner`),
@@ -24,3 +24,4 @@ pub mod objects;
 pub mod pager;
 pub mod plan;
 pub mod private_file;
+pub mod top;

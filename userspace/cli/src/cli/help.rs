@@ -38,7 +38,7 @@ const SHORT: [(&str, &str); 8] = [
 ];
 
 /// Commands in `-h`, with a line each.
-const COMMANDS: [(&str, &str); 14] = [
+const COMMANDS: [(&str, &str); 15] = [
     ("report", "Report again from a profile"),
     ("compare", "Compare the distance histograms and miss ratios of two reports"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
@@ -46,6 +46,7 @@ const COMMANDS: [(&str, &str); 14] = [
     ("export", "Write for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
     ("merge", "Several profiles as one"),
     ("agent", "Trace without end, in segments, with metrics for Prometheus"),
+    ("top", "A live table of groups, of an agent or traced by -p"),
     ("query", "What an agent found of each group"),
     ("release", "Have an agent release all programs, so that a debugger can attach"),
     ("objects", "Which variables the accesses and the predicted misses fall on"),
