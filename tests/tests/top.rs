@@ -201,10 +201,9 @@ fn tables_without_a_terminal() {
     let [low, ratio, high] = ["low", "ratio", "high"].map(|end| point[end].as_f64().unwrap());
     // One access in nine walks by columns and always misses; the rest miss once a line of eight.
     assert!(low <= ratio && ratio <= high && (ratio - 2.0 / 9.0).abs() < 0.1, "{low} {ratio} {high}");
-    // The single process is always on a processor.
-    let cpu_ns = last["groups"][0]["cpu_ns"]["windows"].as_f64().unwrap();
-    let share = cpu_ns / 1e9 / last["traced_s"].as_f64().unwrap();
-    assert!((0.3..1.5).contains(&share), "{share}");
+    let cpu_s = last["groups"][0]["cpu_ns"]["windows"].as_f64().unwrap() / 1e9;
+    let really = program.cpu_time().as_secs_f64();
+    assert!(cpu_s > 0.0 && cpu_s < 1.5 * really, "{cpu_s} of {really}");
 
     // A running agent's numbers; the segment in writing counts.
     let store = folder.path().join("store");

@@ -156,8 +156,8 @@ pub enum Other {
         override_usage = "locality-bpf agent [OPTIONS] --all | --cgroup PATH | --namespace | -p PID[,PID…]"
     )]
     Agent(agent_args::AgentArgs),
-    /// A live table of the groups, by CPU time and cache misses: of a running agent, or traced by -p, --cgroup,
-    /// --namespace or --all until `top` ends.
+    /// A live table of the groups, by CPU time and cache misses: of a running agent, or traced by -p,
+    /// --cgroup, --namespace or --all until `top` ends.
     ///
     /// Example: sudo locality-bpf top -p 1234
     #[command(

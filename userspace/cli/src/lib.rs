@@ -4,8 +4,8 @@
 //! trace's options on the machine. `compare` compares two reports, `diff` two profiles, `model`
 //! prints the execution model, `calibrate` the machine. `export` writes for further programs
 //! (`private_file`: readable by the user alone), `objects` lists variables, `html` writes the page for
-//! a browser and `browser` opens the page. `top` feeds the live table. `mends` has remedies of errors, `pager` shows long pages on
-//! a terminal.
+//! a browser and `browser` opens the page. `mends` has remedies of errors, `pager` shows long pages on
+//! a terminal. `top` feeds the live table.
 //!
 //! Not here: measuring (`locality-tracer`, `locality-runner`),
 //! and the limits of a machine (`locality-doctor`).

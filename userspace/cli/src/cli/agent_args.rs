@@ -188,7 +188,7 @@ pub struct QueryArgs {
 pub enum QueryFormat {
     /// A table.
     Text,
-    /// After the schema "locality-query/1".
+    /// After the schema "locality-query/1", or of top "locality-top/1".
     Json,
 }
 

@@ -26,13 +26,12 @@ const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// Options in `-h`, with a line each; the rest stand in `--help` alone.
-const SHORT: [(&str, &str); 8] = [
+const SHORT: [(&str, &str); 7] = [
     ("pids", "Trace running processes"),
     ("all", "Trace everything that runs, without pausing threads"),
     ("cgroup", "Trace the processes of a cgroup, for instance of one container"),
     ("command", "Launch this command, trace it, exit with its status"),
     ("duration", "Stop after 10 (seconds), 500ms, 2m [default: at Ctrl-C or the end]"),
-    ("overhead", "Budget of the trace, in percent of the program's CPU time"),
     ("output", "The profile file [default: trace.locality]"),
     ("format", "text, json, json1, html or callgrind"),
 ];

@@ -109,7 +109,7 @@ impl Column {
             Self::Cpu => 7,
             Self::Windows => 5,
             Self::Misses(..) => 15,
-            Self::Loaded(_) | Self::WorkingSet => 22,
+            Self::Loaded(_) | Self::WorkingSet => 28,
             Self::Accesses => 10,
             Self::Measured => 6,
             Self::Object => 20,
@@ -212,14 +212,15 @@ fn percent(share: f64) -> String {
     if percent < 99.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// "31.5 MiB [24–40]": the ends in the unit of the value.
+/// "31 MiB [24–40]"; ends of another unit have their own: "512 KiB [32 KiB–1 MiB]".
 pub(crate) fn between([value, low, high]: [f64; 3]) -> String {
-    let (size, unit) = unit(high.min(value * 1000.0).max(value));
-    let short = |value: f64| match value / size {
-        value if value < 9.95 => format!("{value:.1}"),
-        value => format!("{value:.0}"),
-    };
-    format!("{} {unit} [{}–{}]", short(value), short(low), short(high))
+    let own = unit(value);
+    if [low, high].into_iter().all(|end| unit(end) == own) {
+        let short = |bytes: f64| amount(bytes).split(' ').next().unwrap_or_default().to_owned();
+        format!("{} [{}–{}]", amount(value), short(low), short(high))
+    } else {
+        format!("{} [{}–{}]", amount(value), amount(low), amount(high))
+    }
 }
 
 fn unit(bytes: f64) -> (f64, &'static str) {
@@ -323,6 +324,15 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn ends_of_another_unit_have_their_own() {
+        let mib = 1_048_576.0;
+        assert_eq!(between([31.0 * mib, 24.2 * mib, 40.0 * mib]), "31 MiB [24–40]");
+        assert_eq!(between([0.5 * mib, 32_768.0, 480.0 * mib]), "512 KiB [32 KiB–480 MiB]");
+        assert_eq!(between([0.0, 0.0, 420.0 * mib]), "0 B [0 B–420 MiB]");
+        assert_eq!(between([1.5 * mib, 1.5 * mib, 2.0 * mib]), "1.5 MiB [1.5–2]");
+    }
+
+    #[test]
     fn columns_fit_the_terminal_and_drop_from_the_right() {
         let all = columns(&CACHES);
         for width in [0, 10, 14, 40, 79, 80, 120, 200, 500] {
@@ -334,6 +344,7 @@ pub(crate) mod tests {
         // 80 columns show the miss ratios of three caches.
         assert!(fitting(&all, 80).iter().any(|(column, _)| *column == Column::Misses(3, 32 << 20)));
         assert_eq!(fitting(&all, 200).len(), all.len());
+        assert!(all.iter().all(|column| column.title().chars().count() <= column.width()));
         assert_eq!(columns(&[(1, 1), (2, 2), (3, 3), (4, 4)])[3..6].len(), 3);
         assert_eq!(sizes(&[(1, 1), (2, 2), (3, 3), (4, 4)]), [(1, 1), (2, 2), (4, 4)]);
     }
