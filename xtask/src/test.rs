@@ -68,6 +68,7 @@ pub fn run(options: &Options) -> Result<()> {
     shell::need_libraries(&LIBRARIES);
     need_speedscope()?;
     need_metrics_parser()?;
+    need_terminal()?;
     crate::qemu::need()?;
     crate::ui::verify_where_possible()?;
     shell::run(shell::cargo().args(SELECTION).arg("--no-run"))?;
@@ -114,6 +115,11 @@ fn need_metrics_parser() -> Result<()> {
     let mut python = std::process::Command::new("/usr/bin/python3");
     let has = python.args(["-c", "import prometheus_client"]).output().is_ok_and(|run| run.status.success());
     if has { Ok(()) } else { shell::install(&["python3-prometheus-client"]) }
+}
+
+/// Installs a terminal that tests can read.
+fn need_terminal() -> Result<()> {
+    if shell::has("tmux") { Ok(()) } else { shell::install(&["tmux"]) }
 }
 
 /// The variable by which cargo starts test programs through another command.

@@ -44,6 +44,7 @@ pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
         listen_anywhere: args.listen_anywhere,
         with_paths: !args.no_paths,
         quiet,
+        only_for: args.only_for,
     };
     agent::check(&options)?;
     check(words, &args.pids)?;

@@ -156,6 +156,14 @@ pub enum Other {
         override_usage = "locality-bpf agent [OPTIONS] --all | --cgroup PATH | --namespace | -p PID[,PID…]"
     )]
     Agent(agent_args::AgentArgs),
+    /// A live table of the groups, by CPU time and cache misses: of a running agent, or traced by -p,
+    /// --cgroup, --namespace or --all until `top` ends.
+    ///
+    /// Example: sudo locality-bpf top -p 1234
+    #[command(
+        override_usage = "locality-bpf top [OPTIONS] [--store DIR | -p PID[,PID…] | --cgroup PATH | --namespace | --all]"
+    )]
+    Top(agent_args::TopArgs),
     /// What an agent found in each group, by default in the last hour.
     ///
     /// Example: sudo locality-bpf query --since 1h

@@ -5,7 +5,7 @@
 //! prints the execution model, `calibrate` the machine. `export` writes for further programs
 //! (`private_file`: readable by the user alone), `objects` lists variables, `html` writes the page for
 //! a browser and `browser` opens the page. `mends` has remedies of errors, `pager` shows long pages on
-//! a terminal.
+//! a terminal. `top` feeds the live table.
 //!
 //! Not here: measuring (`locality-tracer`, `locality-runner`),
 //! and the limits of a machine (`locality-doctor`).
@@ -24,3 +24,4 @@ pub mod objects;
 pub mod pager;
 pub mod plan;
 pub mod private_file;
+pub mod top;

@@ -28,6 +28,7 @@ use locality_bpf::model;
 use locality_bpf::objects;
 use locality_bpf::pager;
 use locality_bpf::plan::{self, keep_apart};
+use locality_bpf::top as live;
 use locality_capture::watchdog;
 use locality_doctor as doctor;
 use locality_estimate::estimator::Estimator;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         Some(Other::Model(args)) => model::run(&args, cli.quiet),
         Some(Other::Export(args)) => export::run(&args, cli.quiet),
         Some(Other::Agent(args)) => agent::run(args, cli.quiet),
+        Some(Other::Top(args)) => live::run(&args, when),
         Some(Other::Query(args)) => agent::query(&args),
         Some(Other::Release(args)) => agent::release(&args),
         Some(Other::Merge(args)) => agent::merge(&args, cli.quiet),

@@ -10,7 +10,7 @@ const LINES: usize = 8_000;
 
 /// A package below `userspace/`, and the packages of this workspace that it may use, in the order in
 /// which data flows.
-const MAY_USE: [(&str, &[&str]); 37] = [
+const MAY_USE: [(&str, &[&str]); 38] = [
     ("stream", &[]),
     ("units", &[]),
     ("model", &[]),
@@ -78,6 +78,7 @@ const MAY_USE: [(&str, &[&str]); 37] = [
         "cli/service",
         &["exports", "findings", "kernel", "model", "profile", "report", "rollup", "shadow", "units"],
     ),
+    ("cli/top", &["rollup", "units"]),
     (
         "cli",
         &[
@@ -104,6 +105,7 @@ const MAY_USE: [(&str, &[&str]); 37] = [
             "shadow",
             "stream",
             "symbols",
+            "top",
             "tracer",
             "units",
         ],

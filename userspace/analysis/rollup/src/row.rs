@@ -152,6 +152,22 @@ impl Row {
         let point = self.curve.iter().find(|point| point.bytes == size)?;
         Some(self.touches? * point.ratio * f64::from(LINE))
     }
+
+    /// The working set: bytes of the least cache of the curve with at most `loss` more misses per touch
+    /// than the curve's largest cache, with the ends of an interval. `None` without a curve.
+    ///
+    /// The ends are the least caches that the sampling intervals of both miss ratios allow. Errors of
+    /// two sizes of one trace mostly have one direction, so the interval is wider than 95 %.
+    pub fn working_set(&self, loss: f64) -> Option<(u64, u64, u64)> {
+        let largest = self.curve.last()?;
+        let least = |fits: &dyn Fn(&Point) -> bool| {
+            self.curve.iter().find(|point| fits(point)).map_or(largest.bytes, |point| point.bytes)
+        };
+        let value = least(&|point| point.ratio - largest.ratio <= loss);
+        let low = least(&|point| point.sampling_low - largest.sampling_high <= loss);
+        let high = least(&|point| point.sampling_high - largest.sampling_low <= loss);
+        Some((value, low.min(value), high.max(value)))
+    }
 }
 
 /// The rollup of a segment.

@@ -165,3 +165,29 @@ fn the_small_are_one_row_and_few_windows_hide_a_curve() {
     let few = without_small(&rows[..2], |name| name == "big");
     assert!(few[1].curve.is_empty(), "{few:?}");
 }
+
+#[test]
+fn a_working_set_is_the_least_cache_that_suffices() {
+    let point = |bytes, ratio: f64, half: f64| Point {
+        bytes,
+        ratio,
+        sampling_low: ratio - half,
+        sampling_high: ratio + half,
+        ..Point::default()
+    };
+    let of = |half| Row {
+        curve: vec![
+            point(1 << 10, 0.9, half),
+            point(1 << 15, 0.5, half),
+            point(1 << 20, 0.16, half),
+            point(1 << 25, 0.12, half),
+            point(1 << 30, 0.1, half),
+        ],
+        ..Row::default()
+    };
+    assert_eq!(of(0.0).working_set(0.05), Some((1 << 25, 1 << 25, 1 << 25)));
+    assert_eq!(of(0.0).working_set(0.1), Some((1 << 20, 1 << 20, 1 << 20)));
+    assert_eq!(of(0.02).working_set(0.05), Some((1 << 25, 1 << 20, 1 << 30)));
+    assert_eq!(of(0.5).working_set(0.05), Some((1 << 25, 1 << 10, 1 << 30)));
+    assert_eq!(Row::default().working_set(0.05), None);
+}

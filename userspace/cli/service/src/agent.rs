@@ -80,6 +80,9 @@ pub struct Options {
     pub with_paths: bool,
     /// No remarks.
     pub quiet: bool,
+    /// The parent process that alone reads the store: the agent ends with the parent, without
+    /// the last rollups, and removes the store if the parent can no longer do so.
+    pub only_for: Option<u32>,
 }
 
 /// Checks the options for contradictions, before any effect.
@@ -148,8 +151,12 @@ struct Agent {
 /// the sentence gives the reason unless the tracer did.
 pub fn run(options: Options) -> Result<()> {
     check(&options)?;
+    if options.only_for.is_some_and(|parent| !sys::end_with_parent(parent, libc::SIGTERM)) {
+        bail!("the process that this agent is for has ended");
+    }
     let store = Store::open(&options.store, options.store_bytes)?;
     let rollups = Rollups::open(store.folder())?;
+    jobs::note_keys(store.folder(), &options.keys)?;
     let listeners = listen::open(&options.listen)?;
     let signals = sys::signals().context("cannot listen to signals")?;
     let now = Instant::now();
@@ -184,6 +191,9 @@ pub fn run(options: Options) -> Result<()> {
         exporter.end();
     }
     listen::remove(&agent.options.listen);
+    if agent.options.only_for.is_some_and(|parent| !sys::is_parent(parent)) {
+        let _ = std::fs::remove_dir_all(agent.store.folder());
+    }
     ended
 }
 
@@ -243,7 +253,7 @@ impl Agent {
     /// the last rollup; the second does not wait for rollups.
     fn end(&mut self, signal: i32) {
         tracing::debug!(signal, "ends");
-        self.in_a_hurry = self.is_ending;
+        self.in_a_hurry = self.is_ending || self.options.only_for.is_some();
         self.is_ending = true;
         if let Some(tracer) = &mut self.tracer {
             sys::signal(tracer.child.id(), libc::SIGTERM);

@@ -68,6 +68,15 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
         ("locality_footprint_bytes_high", "Upper end of the 95 % interval of locality_footprint_bytes"),
     ]
     .map(|(name, help)| numbers(registry, name, help));
+    let working_sets = [
+        (
+            "locality_working_set_bytes",
+            "Least cache with at most `loss` more misses per touch than the largest cache, in the last segment",
+        ),
+        ("locality_working_set_bytes_low", "Lower end of the interval of locality_working_set_bytes"),
+        ("locality_working_set_bytes_high", "Upper end of the interval of locality_working_set_bytes"),
+    ]
+    .map(|(name, help)| numbers(registry, name, help));
     let samples = numbers(
         registry,
         "locality_samples",
@@ -78,6 +87,13 @@ fn estimates(registry: &mut Registry, exposed: &Exposed) {
         if let Some((value, low, high)) = row.footprint_bytes.filter(|_| !row.curve.is_empty()) {
             for (family, value) in footprints.iter().zip([value, low, high]) {
                 family.get_or_create(&vec![group(&row.group)]).set(value);
+            }
+        }
+        for loss in LOSSES_OF_SETS {
+            let Some((value, low, high)) = row.working_set(loss) else { continue };
+            let labels = vec![group(&row.group), ("loss", loss.to_string())];
+            for (family, bytes) in working_sets.iter().zip([value, low, high]) {
+                family.get_or_create(&labels).set(bytes as f64);
             }
         }
         for point in row.curve.iter().filter(|point| exposed.sizes.contains(&point.bytes)) {
@@ -193,6 +209,8 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
 
 /// Causes of lost records, exposed from the first segment: a rate needs a 0 before the first loss.
 const LOSSES: [&str; 2] = ["no scratch buffer", "ring full"];
+/// Additional misses per touch that a cache as large as the working set may have.
+const LOSSES_OF_SETS: [f64; 2] = [0.01, 0.05];
 /// Longest value of a label.
 const LONGEST: usize = 100;
 
@@ -222,7 +240,14 @@ mod tests {
 
     fn row(group: &str, windows: u64) -> Row {
         let bytes = [32 << 10, 1 << 20, 32 << 20, 48 << 10, 2 << 20, 30 << 20];
-        let point = |bytes| Point { bytes, ratio: 0.25, low: 0.125, high: 0.5, ..Point::default() };
+        let point = |bytes| Point {
+            bytes,
+            ratio: 0.25,
+            low: 0.125,
+            high: 0.5,
+            sampling_low: 0.25,
+            sampling_high: 0.25,
+        };
         Row {
             group: group.to_owned(),
             samples: windows,
@@ -252,7 +277,17 @@ mod tests {
             assert!(text.contains(&line), "{line}: {text}");
         }
         assert!(text.contains("locality_lost_records_total{cause=\"ring full\"} 0.0\n"), "{text}");
-        for absent in ["miss_ratio{group=\"few\"", "footprint_bytes{group=\"few\"", "secret"] {
+        // All sizes have one ratio: the least size suffices, as far as it is known.
+        for (end, value) in [("", "32768.0"), ("_low", "32768.0"), ("_high", "32768.0")] {
+            let line = format!("locality_working_set_bytes{end}{{group=\"many\",loss=\"0.05\"}} {value}\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        for absent in [
+            "miss_ratio{group=\"few\"",
+            "working_set_bytes{group=\"few\"",
+            "footprint_bytes{group=\"few\"",
+            "secret",
+        ] {
             assert!(!text.contains(absent), "{absent}: {text}");
         }
         assert!(text.contains("locality_samples{group=\"few\"} 29.0\n"), "{text}");

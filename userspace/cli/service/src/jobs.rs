@@ -1,7 +1,7 @@
 //! Work on segments, each in a separate process of low
 //! priority: a failure is contained, and memory is freed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
@@ -20,6 +20,8 @@ use crate::{merge, store, sys};
 pub(crate) const ROLLUP: &str = "__locality-rollup";
 /// Argument of a job for a group's profile.
 pub(crate) const PROFILE: &str = "__locality-profile";
+/// File with the way to make groups.
+const NOTED: &str = "groups.json";
 /// Memory of a job.
 const MEMORY: u64 = 2 << 30;
 /// Longest profile.
@@ -40,9 +42,31 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn keys(&self) -> Keys {
-        let by = [By::Container, By::Unit, By::Exe, By::Comm].into_iter().nth(self.by.into());
-        Keys { by: by.unwrap_or_default(), cgroups: self.cgroups.clone() }
+        Keys { by: by_number(self.by), cgroups: self.cgroups.clone() }
     }
+}
+
+/// Notes in the store how the agent makes groups.
+///
+/// # Errors
+/// The store cannot be written.
+pub(crate) fn note_keys(folder: &Path, keys: &Keys) -> Result<()> {
+    let noted = serde_json::to_vec(&(number(keys.by), &keys.cgroups))?;
+    std::fs::write(folder.join(NOTED), noted).context("cannot write to the store")
+}
+
+/// How the agent of a store makes groups.
+///
+/// # Errors
+/// The store has no note.
+pub(crate) fn noted_keys(folder: &Path) -> Result<Keys> {
+    let noted = std::fs::read(folder.join(NOTED)).context("the agent has not said how it makes groups")?;
+    let (by, cgroups) = serde_json::from_slice::<(u8, Vec<String>)>(&noted)?;
+    Ok(Keys { by: by_number(by), cgroups })
+}
+
+fn by_number(by: u8) -> By {
+    [By::Container, By::Unit, By::Exe, By::Comm].into_iter().nth(by.into()).unwrap_or_default()
 }
 
 /// Ways to make groups, as a number.

@@ -5,7 +5,7 @@
 //! low priority (`jobs`) makes the rollup of each segment, for a database (`rollups`), for
 //! counters (`totals`) and for the exporter. The exporter (`exporter`, `confine`) is another user
 //! without rights, and answers requests (`http`) from text made at the last rollup (`exposition`).
-//! `listen` opens the sockets, `query` and `merge` read the store, `release` frees the programs
+//! `listen` opens the sockets, `query`, `live` and `merge` read the store, `release` frees the programs
 //! for a while, `frames` has the messages between agent and exporter, `notify` reports to systemd.
 //!
 //! State lies in the store alone, so the agent may be killed at any time.
@@ -20,6 +20,7 @@ mod frames;
 mod http;
 pub mod jobs;
 pub mod listen;
+pub mod live;
 pub mod merge;
 mod notify;
 pub mod query;

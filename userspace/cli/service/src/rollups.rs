@@ -91,14 +91,38 @@ impl Rollups {
         Ok(())
     }
 
+    /// Starts and lengths of segments that ended at `ended_ns` or later, the oldest first.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(crate) fn segments_since(&self, ended_ns: u64) -> Result<Vec<(u64, u64)>> {
+        let mut statement = self.database.prepare_cached(
+            "SELECT DISTINCT started_ns, wall_ns FROM rollup WHERE started_ns + wall_ns >= ? ORDER BY started_ns",
+        )?;
+        let times = statement.query_map([ended_ns.cast_signed()], |row| {
+            Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
+        })?;
+        Ok(times.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Rows of the segment started at `started_ns`, by group.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(crate) fn rows_of(&self, started_ns: u64) -> Result<Vec<Row>> {
+        self.rows("SELECT row FROM rollup WHERE started_ns = ? ORDER BY name", started_ns)
+    }
+
     /// Rows of segments started at `started_ns` or later, by group and time.
     ///
     /// # Errors
     /// The database cannot be read.
     pub(crate) fn since(&self, started_ns: u64) -> Result<Vec<Row>> {
-        let mut statement = self
-            .database
-            .prepare_cached("SELECT row FROM rollup WHERE started_ns >= ? ORDER BY name, started_ns")?;
+        self.rows("SELECT row FROM rollup WHERE started_ns >= ? ORDER BY name, started_ns", started_ns)
+    }
+
+    fn rows(&self, question: &str, started_ns: u64) -> Result<Vec<Row>> {
+        let mut statement = self.database.prepare_cached(question)?;
         let rows = statement.query_map([started_ns.cast_signed()], |row| row.get::<_, String>(0))?;
         let mut found = Vec::new();
         for row in rows {

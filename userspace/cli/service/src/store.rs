@@ -187,6 +187,13 @@ pub(crate) fn segments(folder: &Path) -> Vec<Segment> {
     found
 }
 
+/// Segments being written or completed, the oldest first.
+pub(crate) fn parts(folder: &Path) -> Vec<PathBuf> {
+    let mut parts: Vec<PathBuf> = entries(folder).filter(|path| ends(path, PART)).collect();
+    parts.sort();
+    parts
+}
+
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder.join("segments")).into_iter().flatten();
     entries.filter_map(|entry| Some(entry.ok()?.path()))

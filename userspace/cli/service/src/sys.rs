@@ -82,6 +82,18 @@ pub(crate) fn end_with_parent(parent: u32, signal: i32) -> bool {
 /// Niceness of a job: on busy processors, a tenth of a program's time.
 const NICE: i32 = 10;
 
+/// Gives the calling thread a low priority.
+pub(crate) fn be_nice() {
+    // SAFETY: plain arguments.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+/// Whether a process is the parent of this one.
+pub(crate) fn is_parent(pid: u32) -> bool {
+    // SAFETY: no arguments.
+    unsafe { libc::getppid() }.cast_unsigned() == pid
+}
+
 /// Gives the process a low priority, and a limit of memory in bytes.
 pub(crate) fn be_modest(memory: u64) {
     let limit = libc::rlimit { rlim_cur: memory, rlim_max: memory };

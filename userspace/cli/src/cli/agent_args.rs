@@ -1,4 +1,4 @@
-//! Options of `agent`, `query` and `merge`.
+//! Options of `agent`, `top`, `query` and `merge`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -69,6 +69,9 @@ pub struct AgentArgs {
     /// Leave folders of files out of profiles that are served.
     #[arg(long)]
     pub no_paths: bool,
+    /// Run for `top`, which is this process.
+    #[arg(long, value_name = "PID", hide = true)]
+    pub only_for: Option<u32>,
 }
 
 /// What makes processes one group.
@@ -93,6 +96,68 @@ impl From<ByArg> for By {
             ByArg::Comm => Self::Comm,
         }
     }
+}
+
+/// Options of `top`. Without targets, an agent's store is read.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Trace everything that runs, as `agent --all` does, until the end of `top`.
+    #[arg(short, long, group = "whose")]
+    pub all: bool,
+    /// Trace the processes of a cgroup (v2); may be given several times. Each is a group of its own.
+    #[arg(long, value_name = "PATH", group = "whose")]
+    pub cgroup: Vec<PathBuf>,
+    /// Trace the processes of this pid namespace.
+    #[arg(long, group = "whose")]
+    pub namespace: bool,
+    /// Trace running processes.
+    #[arg(
+        short,
+        long = "pid",
+        value_name = "PID[,PID…]",
+        value_delimiter = ',',
+        value_parser = units::pid,
+        allow_negative_numbers = true,
+        group = "whose"
+    )]
+    pub pids: Vec<u32>,
+    /// What the measurement may cost the traced programs, in percent of their time [default: 1].
+    #[arg(long, value_parser = units::percent, value_name = "PERCENT", requires = "whose")]
+    pub overhead: Option<f64>,
+    /// What tracing may use, in percent of the time of all processors [default: 1].
+    #[arg(long, value_parser = units::percent, value_name = "PERCENT", requires = "whose")]
+    pub own: Option<f64>,
+    /// What makes processes one group [default: container].
+    #[arg(long, value_enum, value_name = "WHAT", requires = "whose")]
+    pub group: Option<ByArg>,
+    /// The store of a running agent.
+    #[arg(long, default_value = STORE, value_name = "DIR", conflicts_with = "whose")]
+    pub store: PathBuf,
+    /// Only groups with this text in their names.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub filter: String,
+    /// Print tables one below the other, as without a terminal.
+    #[arg(short, long)]
+    pub batch: bool,
+    /// Print one table, and end.
+    #[arg(long, conflicts_with = "count")]
+    pub once: bool,
+    /// Print so many tables, and end.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// Least time between two tables. A table whose numbers take long to compute stays for 20 times as long.
+    #[arg(
+        short,
+        long,
+        value_parser = units::duration,
+        default_value = "2s",
+        value_name = "DURATION",
+        allow_negative_numbers = true
+    )]
+    pub interval: Duration,
+    /// text for people; json prints a line for each table.
+    #[arg(long, value_enum, default_value_t = QueryFormat::Text)]
+    pub format: QueryFormat,
 }
 
 /// Options of a query.
@@ -123,7 +188,7 @@ pub struct QueryArgs {
 pub enum QueryFormat {
     /// A table.
     Text,
-    /// After the schema "locality-query/1".
+    /// After the schema "locality-query/1", or of top "locality-top/1".
     Json,
 }
 

@@ -26,19 +26,18 @@ const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// Options in `-h`, with a line each; the rest stand in `--help` alone.
-const SHORT: [(&str, &str); 8] = [
+const SHORT: [(&str, &str); 7] = [
     ("pids", "Trace running processes"),
     ("all", "Trace everything that runs, without pausing threads"),
     ("cgroup", "Trace the processes of a cgroup, for instance of one container"),
     ("command", "Launch this command, trace it, exit with its status"),
     ("duration", "Stop after 10 (seconds), 500ms, 2m [default: at Ctrl-C or the end]"),
-    ("overhead", "Budget of the trace, in percent of the program's CPU time"),
     ("output", "The profile file [default: trace.locality]"),
     ("format", "text, json, json1, html or callgrind"),
 ];
 
 /// Commands in `-h`, with a line each.
-const COMMANDS: [(&str, &str); 14] = [
+const COMMANDS: [(&str, &str); 15] = [
     ("report", "Report again from a profile"),
     ("compare", "Compare the distance histograms and miss ratios of two reports"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
@@ -46,6 +45,7 @@ const COMMANDS: [(&str, &str); 14] = [
     ("export", "Write for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
     ("merge", "Several profiles as one"),
     ("agent", "Trace without end, in segments, with metrics for Prometheus"),
+    ("top", "A live table of groups, of an agent or traced by -p"),
     ("query", "What an agent found of each group"),
     ("release", "Have an agent release all programs, so that a debugger can attach"),
     ("objects", "Which variables the accesses and the predicted misses fall on"),

@@ -12,6 +12,8 @@ const FAIR: f64 = 0.15;
 /// Samples from which on distances alone are well known, and known.
 const MANY: u64 = 400;
 const SOME: u64 = 100;
+/// Longest segment of an agent.
+const LONGEST_SEGMENT_S: f64 = 3600.0;
 /// Less time in the kernel is not said.
 const LITTLE: f64 = 0.02;
 /// Places of entry into the kernel on the screen, and required samples of each.
@@ -69,10 +71,14 @@ impl Screen<'_> {
         text.push('.');
         let wall = run.wall_s.finite().filter(|seconds| *seconds >= 1.0);
         if let Some(wall) = wall.filter(|_| grade != "GOOD") {
-            text.push_str(&format!(
-                " Four times as long halves the intervals (-d {:.0}",
-                rounded(wall * 4.0)
-            ));
+            let longer = rounded(wall * 4.0);
+            text.push_str(&match self.is_segment() {
+                false => format!(" Four times as long halves the intervals (-d {longer:.0}"),
+                true if longer <= LONGEST_SEGMENT_S => {
+                    format!(" Four times as long halves the intervals (agent --window {longer:.0}s")
+                }
+                true => " Four segments merged have half the intervals (locality-bpf merge".to_owned(),
+            });
             let budget = self.report.overhead.as_ref().and_then(|cost| cost.budget_percent.finite());
             text.push_str(&match budget.filter(|budget| *budget <= 2.5) {
                 Some(budget) => format!(", or --overhead {}).", budget * 4.0),
@@ -86,6 +92,12 @@ impl Screen<'_> {
             ));
         }
         Some(text)
+    }
+
+    /// Whether the profile has the name of an agent's segment.
+    fn is_segment(&self) -> bool {
+        let name = self.options.file.as_deref().and_then(|file| file.rsplit('/').next());
+        name.is_some_and(|name| name.starts_with("segment-") && name.ends_with(".locality"))
     }
 
     fn kernel(&self) -> Option<String> {

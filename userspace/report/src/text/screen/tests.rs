@@ -410,3 +410,19 @@ fn rows_of_whole_shares_fit() {
         assert!(columns < 88 || row.contains("12 M+"), "{row}");
     }
 }
+
+#[test]
+fn advice_for_segments_is_of_the_agent() {
+    let page = |file: &str, wall_s: f64| {
+        let mut report = full();
+        report.run.wall_s = wall_s.into();
+        let options = Options { file: Some(file.to_owned()), ..at(140) };
+        words(&print(&report, &options))
+    };
+    assert!(page("trace.locality", 10.0).contains("(-d 40"));
+    let segment = "/var/lib/locality-bpf/segments/segment-1764200000000.locality";
+    let minutes = page(segment, 300.0);
+    assert!(minutes.contains("(agent --window 1200s") && !minutes.contains("-d "), "{minutes}");
+    let hour = page(segment, 3600.0);
+    assert!(hour.contains("(locality-bpf merge") && !hour.contains("--window"), "{hour}");
+}
