@@ -116,9 +116,11 @@ pub fn check(built: &Built, expected: Option<&Expected>, exact: &Exact) -> Check
         match exact_trips(&built.functions[place.0], label, exact) {
             Some(found) => {
                 let key = (place.0, label);
+                let seen = built.loops.get(&key).and_then(|seen| seen.value).map(|(value, _)| value);
                 let by_tree = expected.and_then(|expected| expected.trips.get(&key)).copied();
-                let seen = || Some(built.loops.get(&key)?.value?.0);
-                let model = by_tree.filter(|trips| *trips > 0.0).or_else(seen);
+                // Without an estimate and without a bound the tree only assumes a number.
+                let is_known = seen.is_some() || expected.is_some_and(|of| has_bound(built, of, key));
+                let model = by_tree.filter(|trips| *trips > 0.0 && is_known).or(seen);
                 loops.push(Trips { place, share, model, exact: found });
             }
             None => loops_left_out += 1,
@@ -133,6 +135,18 @@ pub fn check(built: &Built, expected: Option<&Expected>, exact: &Exact) -> Check
         loops,
         loops_left_out,
     }
+}
+
+/// Whether the tree had the loop's iterations from its bound.
+pub(crate) fn has_bound(built: &Built, expected: &Expected, (number, label): (usize, u64)) -> bool {
+    let mut found = false;
+    if let Some(function) = built.skeleton.functions.get(number) {
+        function.loops(&mut |text| {
+            let is_bounded = text.bound.is_some() && !text.tests.is_empty();
+            found |= text.label == label && is_bounded;
+        });
+    }
+    found && !expected.unknown.contains_key(&(number, label))
 }
 
 /// Half the sum of differences of shares of instructions. `truth` may sum to less than 1: the rest is the

@@ -20,6 +20,7 @@ mod inputs;
 pub mod language;
 pub mod machine;
 pub mod observed;
+mod outer;
 pub mod parse;
 pub mod paths;
 pub mod rebuild;
