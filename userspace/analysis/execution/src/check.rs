@@ -258,31 +258,11 @@ fn branches(built: &Built, exact: &Exact) -> Branches {
 mod tests {
     use super::*;
     use crate::build;
-    use crate::observed::{Binaries, FunctionBytes, Observed, StackSeen, WindowSeen};
+    use crate::observed::{Observed, StackSeen, WindowSeen};
+    use crate::testing::One;
 
     /// mov ecx, 10; add rax, 1; dec rcx; jne 1005; ret
     const CODE: [u8; 15] = [0xb9, 10, 0, 0, 0, 0x48, 0x83, 0xc0, 0x01, 0x48, 0xff, 0xc9, 0x75, 0xf7, 0xc3];
-
-    struct One;
-
-    impl Binaries for One {
-        fn files(&self) -> Vec<(String, String)> {
-            vec![("a".to_owned(), "00".to_owned())]
-        }
-
-        fn function(&self, at: At) -> Option<FunctionBytes> {
-            (0x1000..0x100f).contains(&at.1).then(|| FunctionBytes {
-                name: "f".to_owned(),
-                symbol: None,
-                start: 0x1000,
-                bytes: CODE.to_vec(),
-            })
-        }
-
-        fn stub(&self, _: At) -> Option<String> {
-            None
-        }
-    }
 
     fn built(taken: f64) -> Built {
         let edge = |from: u64, to: u64, count: f64| ((0, from), (0, to), count);
@@ -295,7 +275,7 @@ mod tests {
         };
         // The root of the tree is the outermost function of stacks.
         let stacks = vec![StackSeen { time: 1.0, frames: vec![(0, 0x1005)] }];
-        build::build(&One, &Observed { windows: vec![window], stacks })
+        build::build(&One(&CODE), &Observed { windows: vec![window], stacks })
     }
 
     fn exact(trips: f64) -> Exact {

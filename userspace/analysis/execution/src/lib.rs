@@ -32,4 +32,6 @@ pub mod values;
 pub mod work;
 
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

@@ -8,9 +8,9 @@
 //! work of a loop = entries · iterations · work of an iteration
 //! ```
 //!
-//! The tree gives entries and the work of an iteration, so the iterations follow. Inner loops come first,
-//! since their work is part of an iteration's. Of several such loops inside each other, the product alone is
-//! determined; the innermost takes all of it.
+//! The tree gives entries and the work of an iteration, so the iterations follow. Arrivals at the header in
+//! windows, over the entries, are preferred. Of several loops inside each other, the product alone is
+//! determined: the outermost loop with arrivals takes all of it, else the innermost loop.
 //!
 //! A function with more work than the tree expects has callers unseen by windows, or callbacks. The rest is
 //! given to calls from outside of the text, outer functions first.
@@ -107,21 +107,30 @@ pub(crate) fn fit(built: &mut Built, observed: &Observed, index: &Index) {
     loops.retain(|(key, _)| {
         built.loops.get(key).is_none_or(|seen| seen.value.is_none()) && !has_bound(built, &expected, *key)
     });
-    // Inner loops have less work; of equal work the deeper one is inside, if one function has both.
     let depth = |(number, label): (usize, u64)| {
         let read = &built.functions[number];
         let header = read.code.block_at(label);
         read.graph.loops.iter().find(|found| Some(found.header) == header).map_or(0, |found| found.depth)
     };
-    loops.sort_by(|a, b| a.1.sum.total_cmp(&b.1.sum).then(depth(b.0).cmp(&depth(a.0))));
+    // Outer loops first: first the loops with iterations in windows, then the rest, inner ones first.
+    loops.sort_by(|a, b| b.1.sum.total_cmp(&a.1.sum).then(depth(a.0).cmp(&depth(b.0))));
     loops.truncate(MOST);
-    for (key, work) in loops {
+    let (mut counted, mut rest): (Vec<_>, Vec<_>) =
+        loops.into_iter().partition(|(key, _)| built.executions.get(key).is_some_and(|count| *count > 0.0));
+    rest.reverse();
+    let first = counted.len();
+    counted.append(&mut rest);
+    for (place, (key, work)) in counted.into_iter().enumerate() {
         // A function of the trial has no calls of its own yet: one call is as good as any.
         let is_trial = expected.calls.get(key.0).is_some_and(|calls| *calls <= 1e3 * TRIAL);
         let scale = if is_trial { expected.calls[key.0].max(1e-300) } else { 1.0 };
-        let within = expected.within.get(&key).copied().unwrap_or(0.0) / scale;
         let trips = expected.trips.get(&key).copied().unwrap_or(0.0);
-        let ratio = work.sum / within;
+        let ratio = if place < first {
+            let entries = expected.entries.get(&key).copied().unwrap_or(0.0) / scale;
+            built.executions.get(&key).copied().unwrap_or(0.0) / (entries * trips)
+        } else {
+            work.sum * scale / expected.within.get(&key).copied().unwrap_or(0.0)
+        };
         if !(ratio.is_finite() && trips > 0.0 && ratio * trips >= 1.0 && ratio * trips < 1e15) {
             continue;
         }
@@ -173,5 +182,62 @@ fn with_loop(body: &mut [Statement], label: u64, each: &mut dyn FnMut(&mut LoopT
             }
             with_loop(&mut text.body, label, each);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build;
+    use crate::observed::{StackSeen, WindowSeen};
+    use crate::testing::One;
+
+    /// mov ecx, 10; add rax, 1; dec rcx; jne 1005; ret
+    const CODE: [u8; 15] = [0xb9, 10, 0, 0, 0, 0x48, 0x83, 0xc0, 0x01, 0x48, 0xff, 0xc9, 0x75, 0xf7, 0xc3];
+
+    /// Windows inside of the loop alone, of 300 instructions each, that stand for ten times as many.
+    fn observed(windows: usize) -> Observed {
+        let window = |stack: usize| WindowSeen {
+            weight: 10.0,
+            instructions: 300,
+            stack: Some(stack),
+            first: Some((0, 0x1005)),
+            edges: vec![((0, 0x100c), (0, 0x1005), 99.0)],
+            ..WindowSeen::default()
+        };
+        let stack = || StackSeen { time: 1.0, frames: vec![(0, 0x1005)] };
+        Observed {
+            windows: (0..windows).map(window).collect(),
+            stacks: (0..windows).map(|_| stack()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_loop_beyond_windows_has_the_iterations_of_its_work() {
+        let mut built = build::build(&One(&CODE), &observed(8));
+        // The bound is constant; without it only the stacks tell.
+        let key = (0, 0x1005);
+        with_loop(&mut built.skeleton.functions[0].body, key.1, &mut |text| {
+            (text.bound, text.seen) = (None, Some((1.0, 0.0)));
+        });
+        built.loops.remove(&key);
+        let index = Index::of(&built);
+        let unfitted = built.skeleton.clone();
+        fit(&mut built, &observed(8), &index);
+        // 8 windows with 100 arrivals each, for ten times as many.
+        let expected = tree::evaluate(&built.skeleton).unwrap();
+        assert!((expected.trips[&key] - 8_000.0).abs() < 1.0, "{expected:?}");
+        assert_eq!((built.loops[&key].from, built.loops[&key].n), (From::Stacks, 8));
+        // By work alone: 8 times 300 instructions, ten times each, of three instructions an iteration.
+        (built.skeleton, built.executions) = (unfitted.clone(), BTreeMap::new());
+        built.loops.remove(&key);
+        fit(&mut built, &observed(8), &index);
+        let expected = tree::evaluate(&built.skeleton).unwrap();
+        assert!((expected.trips[&key] - 8_000.0).abs() < 1.0, "{expected:?}");
+        // Too few windows give nothing.
+        built.skeleton = unfitted.clone();
+        built.loops.remove(&key);
+        fit(&mut built, &observed(4), &index);
+        assert!(built.skeleton == unfitted && !built.loops.contains_key(&key));
     }
 }
