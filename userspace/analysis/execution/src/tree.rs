@@ -67,7 +67,7 @@ pub struct Expected {
     pub entries: BTreeMap<(usize, u64), f64>,
     /// Computing instructions in each loop, with those of its callees, by number of the function and label.
     pub within: BTreeMap<(usize, u64), f64>,
-    /// Computing instructions of a call of each function, with those of its callees; 0 where none is expected.
+    /// Computing instructions of a call of each function, with those of its callees; 0 without calls.
     pub work: Vec<f64>,
     /// Nodes: functions in contexts.
     pub nodes: Vec<Node>,
