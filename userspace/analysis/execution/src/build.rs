@@ -21,6 +21,7 @@ use crate::language::{
     BlockText, FunctionText, Input, Location, LoopText, Part, Skeleton, Statement, VariableText, rounded,
 };
 use crate::observed::{At, Binaries, FunctionBytes, Observed, Sums, targets_in};
+use crate::outer;
 use crate::trips::{self, Seen};
 use crate::values::{self, Values};
 use crate::work;
@@ -98,6 +99,7 @@ pub fn build(binaries: &dyn Binaries, observed: &Observed) -> Built {
     }
     needed_arguments(&mut built.skeleton);
     inputs::lift(&mut built.skeleton);
+    outer::fit(&mut built, observed, &index);
     built
 }
 

@@ -20,6 +20,7 @@ mod inputs;
 pub mod language;
 pub mod machine;
 pub mod observed;
+mod outer;
 pub mod parse;
 pub mod paths;
 pub mod rebuild;
@@ -30,5 +31,7 @@ pub mod trips;
 pub mod values;
 pub mod work;
 
+#[cfg(test)]
+mod testing;
 #[cfg(test)]
 mod tests;

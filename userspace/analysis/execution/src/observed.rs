@@ -19,6 +19,8 @@ pub struct WindowSeen {
     pub weight: f64,
     /// Instructions executed; 0: unknown.
     pub instructions: u64,
+    /// Number of the sample's stack in [`Observed::stacks`].
+    pub stack: Option<usize>,
     /// Address of the beginning, if known.
     pub first: Option<At>,
     /// Transfers: from, to, how often.

@@ -176,7 +176,8 @@ pub fn by_spot(
 mod tests {
     use super::*;
     use crate::build;
-    use crate::observed::{Binaries, FunctionBytes, WindowSeen};
+    use crate::observed::WindowSeen;
+    use crate::testing::One;
 
     /// A chase, then a count, then a return.
     const CODE: [u8; 18] = [
@@ -184,27 +185,6 @@ mod tests {
         0x48, 0x83, 0xc2, 0x01, 0x48, 0xff, 0xce, 0x75, 0xf7, // add rdx, 1; dec rsi; jne 1008
         0xc3,
     ];
-
-    struct One;
-
-    impl Binaries for One {
-        fn files(&self) -> Vec<(String, String)> {
-            vec![("a".to_owned(), "00".to_owned())]
-        }
-
-        fn function(&self, at: At) -> Option<FunctionBytes> {
-            (0x1000..0x1012).contains(&at.1).then(|| FunctionBytes {
-                name: "f".to_owned(),
-                symbol: None,
-                start: 0x1000,
-                bytes: CODE.to_vec(),
-            })
-        }
-
-        fn stub(&self, _: At) -> Option<String> {
-            None
-        }
-    }
 
     fn observed() -> Observed {
         let edge = |from: u64, to: u64, count: f64| ((0, from), (0, to), count);
@@ -226,7 +206,7 @@ mod tests {
     #[test]
     fn a_chase_costs_its_latency_and_a_count_a_cycle() {
         let observed = observed();
-        let built = build::build(&One, &observed);
+        let built = build::build(&One(&CODE), &observed);
         let replays = Replays::of(&built, &observed, BTreeMap::new());
         let machine = Processor::default();
         let cost = |all: f64, label: u64| {
@@ -256,7 +236,7 @@ mod tests {
     #[test]
     fn a_walk_takes_each_transfer_as_often_as_its_window() {
         let observed = observed();
-        let built = build::build(&One, &observed);
+        let built = build::build(&One(&CODE), &observed);
         let mut rebuilder = Rebuilder::new(&built, BTreeMap::new());
         let walk = rebuilder.walk(&observed.windows[0], 0);
         assert_eq!(walk.instructions, 3601);

@@ -65,6 +65,10 @@ pub struct Expected {
     pub trips: BTreeMap<(usize, u64), f64>,
     /// Entries of each loop.
     pub entries: BTreeMap<(usize, u64), f64>,
+    /// Computing instructions in each loop, with those of its callees, by number of the function and label.
+    pub within: BTreeMap<(usize, u64), f64>,
+    /// Computing instructions of a call of each function, with those of its callees; 0 without calls.
+    pub work: Vec<f64>,
     /// Nodes: functions in contexts.
     pub nodes: Vec<Node>,
     /// Functions with more than [`MOST_CONTEXTS`] contexts.
@@ -122,8 +126,19 @@ struct Local {
     blocks: BTreeMap<u64, f64>,
     /// Iterations and entries.
     loops: BTreeMap<u64, (f64, f64)>,
+    /// Work of each loop, inner loops included.
+    within: BTreeMap<u64, Within>,
     /// Callee, arguments, how often.
     calls: Vec<CallOf>,
+}
+
+/// Work of a loop in a call of its function.
+#[derive(Debug, Clone, Default)]
+struct Within {
+    /// Computing instructions, without callees.
+    own: f64,
+    /// Calls of each function.
+    calls: BTreeMap<usize, f64>,
 }
 
 impl Local {
@@ -134,6 +149,13 @@ impl Local {
         for (label, (iterations, entries)) in &other.loops {
             let sum = self.loops.entry(*label).or_default();
             (sum.0, sum.1) = (sum.0 + iterations * weight, sum.1 + entries * weight);
+        }
+        for (label, within) in &other.within {
+            let sum = self.within.entry(*label).or_default();
+            sum.own += within.own * weight;
+            for (callee, count) in &within.calls {
+                *sum.calls.entry(*callee).or_default() += count * weight;
+            }
         }
         for (callee, arguments, count) in &other.calls {
             self.call(*callee, arguments, count * weight);
@@ -213,6 +235,45 @@ impl Tree<'_> {
         own.min_by(|a, b| far(a.1).total_cmp(&far(b.1))).map(|(number, _)| number)
     }
 
+    /// Work of a call of each function, and of each loop in all calls. `totals`: calls of nodes.
+    fn work(&mut self, totals: &[f64]) {
+        let functions = self.skeleton.functions.len();
+        let sizes: Vec<BTreeMap<u64, f64>> = self.skeleton.functions.iter().map(sizes).collect();
+        let own = |node: &Evaluated| -> f64 {
+            let size = |label: &u64| sizes[node.function].get(label).copied().unwrap_or(0.0);
+            node.local.blocks.iter().map(|(label, count)| count * size(label)).sum()
+        };
+        let own: Vec<f64> = self.nodes.iter().map(own).collect();
+        let mut all = own.clone();
+        for _ in 0..MOST_ROUNDS {
+            let mut change = 0.0_f64;
+            for (number, node) in self.nodes.iter().enumerate().rev() {
+                let below: f64 = node.calls.iter().map(|(to, count)| count * all[*to]).sum();
+                let new = own[number] + below;
+                change = change.max((new - all[number]).abs() / new.max(1.0));
+                all[number] = new;
+            }
+            if change < 1e-9 {
+                break;
+            }
+        }
+        let mut sums = vec![(0.0, 0.0); functions];
+        for ((node, calls), work) in self.nodes.iter().zip(totals).zip(&all) {
+            let sum: &mut (f64, f64) = &mut sums[node.function];
+            (sum.0, sum.1) = (sum.0 + calls * work, sum.1 + calls);
+        }
+        let mean = |(work, calls): (f64, f64)| if calls > 0.0 { work / calls } else { 0.0 };
+        let means: Vec<f64> = sums.into_iter().map(mean).collect();
+        for (node, calls) in self.nodes.iter().zip(totals) {
+            for (label, within) in &node.local.within {
+                let below: f64 = within.calls.iter().map(|(callee, count)| count * means[*callee]).sum();
+                *self.expected.within.entry((node.function, *label)).or_default() +=
+                    calls * (within.own + below);
+            }
+        }
+        self.expected.work = means;
+    }
+
     /// Calls of every node, from the calls of the roots.
     fn settle(&mut self, roots: &[(usize, f64)]) -> Result<(), Refused> {
         let mut own = vec![0.0; self.nodes.len()];
@@ -242,6 +303,7 @@ impl Tree<'_> {
             totals.iter_mut().zip(&next).for_each(|(total, new)| *total += new);
             flow = next;
         }
+        self.work(&totals);
         let expected = &mut self.expected;
         expected.calls = vec![0.0; self.skeleton.functions.len()];
         let mut iterations: BTreeMap<(usize, u64), f64> = BTreeMap::new();
@@ -274,6 +336,8 @@ struct Flow<'a> {
     values: HashMap<Atom, f64>,
     /// Loops with variables used inside the loop.
     varied: Vec<u64>,
+    /// Computing instructions of blocks.
+    sizes: BTreeMap<u64, f64>,
     unknown: &'a mut BTreeMap<(usize, u64), String>,
     work: usize,
 }
@@ -308,7 +372,8 @@ impl<'a> Flow<'a> {
             }
         }
         let varied = varied(function);
-        Self { skeleton, function, number, values, varied, unknown, work: 0 }
+        let sizes = sizes(function);
+        Self { skeleton, function, number, values, varied, sizes, unknown, work: 0 }
     }
 
     fn run(mut self) -> Result<Local, Refused> {
@@ -491,6 +556,14 @@ impl<'a> Flow<'a> {
         if is_removed {
             sum.local = Local::default();
         }
+        let mut within = Within::default();
+        for (label, count) in &sum.local.blocks {
+            within.own += count * self.sizes.get(label).copied().unwrap_or(0.0);
+        }
+        for (callee, _, count) in &sum.local.calls {
+            *within.calls.entry(*callee).or_default() += count;
+        }
+        sum.local.within.insert(found.label, within);
         let seen = sum.local.loops.entry(found.label).or_default();
         (seen.0, seen.1) = (seen.0 + if is_removed { 0.0 } else { iterations }, seen.1 + 1.0);
         Ok(sum)
@@ -510,6 +583,16 @@ impl<'a> Flow<'a> {
             }
         }
     }
+}
+
+/// Computing instructions of each block, an instruction each whatever its lanes.
+fn sizes(function: &FunctionText) -> BTreeMap<u64, f64> {
+    let mut sizes = BTreeMap::new();
+    function.blocks(&mut |block| {
+        let count = |part: &Part| if let Part::Compute(_, _, count) = part { *count } else { 0.0 };
+        sizes.insert(block.label, block.parts.iter().map(count).sum());
+    });
+    sizes
 }
 
 /// Edges of a block: `out` is the probability to leave

@@ -45,6 +45,8 @@ pub enum From {
     Stays,
     /// Iterations left to go, by the tests.
     LeftToGo,
+    /// Instructions executed below the loop, by call stacks (`outer.rs`).
+    Stacks,
 }
 
 /// Arrivals at a header from inside, entries and exits of a loop, weighed.

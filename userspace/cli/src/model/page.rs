@@ -255,7 +255,11 @@ pub(super) fn iterations(model: &Model, function: usize, label: u64) -> String {
             let _ = write!(words, " = {}", digits_of(*trips));
         }
         (_, Some(((value, width), seen))) => {
-            let how = if seen.from == From::LeftToGo { "left to go" } else { "seen" };
+            let how = match seen.from {
+                From::LeftToGo => "left to go",
+                From::Stacks => "by stacks",
+                From::Stays | From::Nothing => "seen",
+            };
             let _ = write!(words, " {} ± {} ({how}, n = {})", digits_of(value), digits_of(width), seen.n);
         }
         _ => words.push_str(" iterations not known"),

@@ -84,6 +84,7 @@ impl Program {
             Some(WindowSeen {
                 weight: sample.period_ns as f64 / duration,
                 instructions: instructions.get(&flow.sample).copied().unwrap_or_default(),
+                stack: Some(flow.sample.0 as usize),
                 first: place(flow.first),
                 edges: edges.collect(),
                 readings: readings
