@@ -18,6 +18,9 @@ const NAME: usize = 32;
 /// Width of a footprint with its interval.
 const FOOTPRINT: usize = 31;
 
+/// The widest interval of a footprint that is printed, upper end ÷ lower end.
+const WIDEST: f64 = 10.0;
+
 /// Sums of each group, or of one group with places, over the time `since`.
 ///
 /// # Errors
@@ -65,8 +68,9 @@ fn text(sums: &[Row], with_places: bool) -> String {
     }
     let _ = writeln!(
         page,
-        "\nMisses are shares of touches of cache lines; 95 % intervals in brackets; n/a: fewer than {FEWEST} \
-         windows."
+        "\nMisses are shares of touches of cache lines; footprint is the bytes touched in a typical segment. \
+         95 % intervals\nin brackets; n/a: fewer than {FEWEST} windows, or the interval of the footprint \
+         spans more than a factor of {WIDEST}."
     );
     if with_places {
         for row in sums {
@@ -82,7 +86,11 @@ fn ratio(point: &Point) -> String {
     format!("{:.1} ({:.1}-{:.1}) %", percent(point.ratio), percent(point.low), percent(point.high))
 }
 
+/// A footprint, unless the interval spans too much to say anything.
 fn size((value, low, high): (f64, f64, f64)) -> String {
+    if low * WIDEST < high {
+        return "n/a".to_owned();
+    }
     let [value, low, high] = [value, low, high].map(|bytes| print::bytes(bytes as u64));
     format!("{value} ({low}-{high})")
 }
@@ -104,6 +112,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_footprint_of_any_size_is_not_printed() {
+        assert_eq!(size((3e6, 0.0, 5e9)), "n/a");
+        assert_eq!(size((3e6, 1e6, 11e6)), "n/a");
+        assert_eq!(size((3e6, 1.2e6, 11e6)), "2.86 MiB (1.14 MiB-10.4 MiB)");
+    }
+
+    #[test]
     fn rollups_are_summed_by_group() {
         let folder = tempfile::tempdir().unwrap();
         let hour = Duration::from_secs(3600);
@@ -119,7 +134,7 @@ mod tests {
                 curve_windows: 20,
                 touches: Some(1e6),
                 curve: vec![Point { bytes: 1 << 20, ratio: 0.25, low: 0.2, high: 0.3, ..Point::default() }],
-                footprint_bytes: Some((3e6, 2e6, 5e9)),
+                footprint_bytes: Some((3e6, 2e6, 5e6)),
                 places: vec![("walk a.c:3".to_owned(), 1e6)],
                 ..Row::default()
             };
@@ -129,7 +144,7 @@ mod tests {
         let all = page(folder.path(), None, hour, false).unwrap();
         assert!(all.contains("web") && all.contains("3.0 s") && all.contains("40"), "{all}");
         assert!(all.contains("25.0 (") && !all.contains("walk"), "{all}");
-        assert!(all.contains(" 2.86 MiB (1.91 MiB-4.66 GiB)\n"), "{all}");
+        assert!(all.contains(" 2.86 MiB (1.91 MiB-4.77 MiB)\n"), "{all}");
         let one = page(folder.path(), Some("web"), hour, false).unwrap();
         assert!(one.contains("walk a.c:3"), "{one}");
         let json: serde_json::Value =
