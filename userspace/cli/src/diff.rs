@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 use locality_diff::{self as diff, Input, Options, print};
-use locality_kernel::writing::{keep_apart, to_stream};
+use locality_kernel::writing::{check_place, keep_apart, to_stream};
 use locality_report::json;
+use locality_service::merge;
 use locality_units::parse::WrongUse;
 
 use crate::cli::diff_args::{DiffArgs, DiffFormat};
@@ -37,6 +38,9 @@ pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
                 )));
             }
         }
+    }
+    if let Some(output) = &args.output {
+        check_place(output, "comparison", "-o")?;
     }
     let options =
         Options { fail_on: args.fail_on.clone(), renames: args.map.clone(), margin: args.margin / 100.0 };
@@ -95,6 +99,8 @@ fn read(files: &[PathBuf]) -> Result<Input> {
         input.files.push(shown(file));
         input.reports.push(report);
     }
+    let started = input.reports.iter().map(|report| report.run.started_unix_ns.unwrap_or(0));
+    merge::each_once(files.iter().map(PathBuf::as_path).zip(started))?;
     Ok(input)
 }
 
@@ -113,6 +119,23 @@ mod tests {
         let cli = Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
         let Some(Other::Diff(args)) = cli.other else { panic!("no diff") };
         sides(&args).map(|sides| sides.map(|side| side.len())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_side_has_each_trace_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, copy] = ["a.json", "copy.json"].map(|name| folder.path().join(name));
+        let started = |unix_ns: u64| {
+            let mut profile = locality_model::testing::loops::windowed();
+            profile.run.started_unix_ns = unix_ns;
+            json::page(&json::report(&profile, &locality_findings::Findings::of(&profile)))
+        };
+        std::fs::write(&a, started(7)).unwrap();
+        std::fs::copy(&a, &copy).unwrap();
+        let why = read(&[a.clone(), copy.clone()]).unwrap_err();
+        assert!(why.is::<WrongUse>() && why.to_string().contains("one trace"), "{why}");
+        std::fs::write(&copy, started(8)).unwrap();
+        assert_eq!(read(&[a, copy]).unwrap().reports.len(), 2);
     }
 
     #[test]
