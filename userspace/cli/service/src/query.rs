@@ -1,6 +1,6 @@
 //! `locality-bpf query`: the rollups of an agent's store, summed over time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,9 +10,12 @@ use locality_rollup::{FEWEST, PLACE_SIZE, Point, Row, merged};
 use locality_units::print::{self, shorten};
 
 use crate::rollups::Rollups;
+use crate::store;
 
 /// Sizes of caches in the table.
 const SIZES: [u64; 3] = [32 << 10, 1 << 20, 32 << 20];
+/// Groups that an error names.
+const LISTED: usize = 20;
 /// Width of a group's name.
 const NAME: usize = 32;
 /// Width of a footprint with its interval.
@@ -26,6 +29,7 @@ const WIDEST: f64 = 10.0;
 /// # Errors
 /// The store is missing, or has no rollup of the group in the time.
 pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) -> Result<String> {
+    store::check_readable(folder)?;
     let rollups = Rollups::read(folder)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let rows = rollups.since(now.saturating_sub(since).as_nanos() as u64)?;
@@ -39,8 +43,18 @@ pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) 
     }
     sums.sort_by(|a, b| b.cpu_ns.sum().total_cmp(&a.cpu_ns.sum()));
     if sums.is_empty() {
-        let what = group.map_or_else(|| "rollups".to_owned(), |group| format!("rollups of {group}"));
-        bail!("there are no {what} in {} since then: give more time with --since", folder.display());
+        let place = folder.display();
+        if let Some(group) = group.filter(|_| !rows.is_empty()) {
+            let groups: BTreeSet<&str> = rows.iter().map(|row| row.group.as_str()).collect();
+            let groups = groups.into_iter().take(LISTED).collect::<Vec<_>>().join(", ");
+            bail!(
+                "there is no group {group} in {place} since then; groups: {groups} (--since goes further back)"
+            );
+        }
+        if store::agent(folder).is_some() && rollups.since(0)?.is_empty() {
+            bail!("the agent's first segment has not ended: try again after its --window (by default 5m)");
+        }
+        bail!("there are no rollups in {place} since then: give more time with --since");
     }
     if is_json {
         return Ok(serde_json::to_string_pretty(&serde_json::json!({
@@ -115,7 +129,7 @@ mod tests {
     fn a_footprint_of_any_size_is_not_printed() {
         assert_eq!(size((3e6, 0.0, 5e9)), "n/a");
         assert_eq!(size((3e6, 1e6, 11e6)), "n/a");
-        assert_eq!(size((3e6, 1.2e6, 11e6)), "2.86 MiB (1.14 MiB-10.4 MiB)");
+        assert_eq!(size((3e6, 1.2e6, 11e6)), "2.86 MiB (1.14 MiB-10.5 MiB)");
     }
 
     #[test]
@@ -125,6 +139,12 @@ mod tests {
         assert!(format!("{:#}", page(folder.path(), None, hour, false).unwrap_err()).contains("no rollups"));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
         let mut rollups = Rollups::open(folder.path()).unwrap();
+        let empty = page(folder.path(), None, hour, false).unwrap_err().to_string();
+        assert!(empty.contains("give more time"), "{empty}");
+        let agent = store::Store::open(folder.path(), 1).unwrap();
+        let early = page(folder.path(), None, hour, false).unwrap_err().to_string();
+        assert!(early.contains("first segment has not ended"), "{early}");
+        drop(agent);
         for ago in [1, 2] {
             let cpu_ns = CpuTime { windows: 1.5e9, ..CpuTime::default() };
             let row = Row {
@@ -151,6 +171,6 @@ mod tests {
             serde_json::from_str(&page(folder.path(), None, hour, true).unwrap()).unwrap();
         assert_eq!(json["groups"][0]["windows"], 40);
         let none = page(folder.path(), Some("db"), hour, false).unwrap_err().to_string();
-        assert!(none.contains("db") && none.contains("--since"), "{none}");
+        assert!(none.contains("no group db") && none.contains("groups: web"), "{none}");
     }
 }
