@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use locality_diff::{self as diff, Input, Options, print};
 use locality_kernel::writing::{check_place, keep_apart, to_stream};
-use locality_report::json;
+use locality_report::{json, schema::Report};
 use locality_service::merge;
 use locality_units::parse::WrongUse;
 
@@ -99,9 +99,18 @@ fn read(files: &[PathBuf]) -> Result<Input> {
         input.files.push(shown(file));
         input.reports.push(report);
     }
-    let started = input.reports.iter().map(|report| report.run.started_unix_ns.unwrap_or(0));
-    merge::each_once(files.iter().map(PathBuf::as_path).zip(started))?;
+    merge::each_once(files.iter().map(PathBuf::as_path).zip(input.reports.iter().map(trace)))?;
     Ok(input)
+}
+
+/// What a report has in common with copies of the trace alone. Reports of traces have the start in seconds, so
+/// the processes, times and samples belong to it.
+fn trace(report: &Report) -> String {
+    let run = &report.run;
+    format!(
+        "{} {:?} {:?} {:?} {:?} {:?}",
+        run.started, run.started_unix_ns, run.pids, run.cpu_s, run.wall_s, run.samples
+    )
 }
 
 fn shown(file: &Path) -> String {
@@ -125,16 +134,16 @@ mod tests {
     fn a_side_has_each_trace_once() {
         let folder = tempfile::tempdir().unwrap();
         let [a, copy] = ["a.json", "copy.json"].map(|name| folder.path().join(name));
-        let started = |unix_ns: u64| {
+        let with_cpu = |cpu_ns: u64| {
             let mut profile = locality_model::testing::loops::windowed();
-            profile.run.started_unix_ns = unix_ns;
+            profile.run.cpu_ns = cpu_ns;
             json::page(&json::report(&profile, &locality_findings::Findings::of(&profile)))
         };
-        std::fs::write(&a, started(7)).unwrap();
+        std::fs::write(&a, with_cpu(7_000_000_000)).unwrap();
         std::fs::copy(&a, &copy).unwrap();
-        let why = read(&[a.clone(), copy.clone()]).unwrap_err();
+        let why = read(&[a.clone(), copy.clone()]).map(|input| input.files).unwrap_err();
         assert!(why.is::<WrongUse>() && why.to_string().contains("one trace"), "{why}");
-        std::fs::write(&copy, started(8)).unwrap();
+        std::fs::write(&copy, with_cpu(8_000_000_000)).unwrap();
         assert_eq!(read(&[a, copy]).unwrap().reports.len(), 2);
     }
 

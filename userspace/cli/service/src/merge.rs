@@ -2,6 +2,7 @@
 //! processes and machines as a single profile.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -18,6 +19,7 @@ pub fn files(paths: &[PathBuf]) -> Result<Profile> {
     for path in paths {
         profiles.push((path.as_path(), locality_profile::read(path)?));
     }
+    // A merge has the start of its earliest profile; its later profiles are not recognised.
     each_once(profiles.iter().map(|(path, profile)| (*path, profile.run.started_unix_ns)))?;
     // The order changes no reuse, but the text of the report.
     profiles.sort_by_key(|(_, profile)| profile.run.started_unix_ns);
@@ -29,15 +31,14 @@ pub fn files(paths: &[PathBuf]) -> Result<Profile> {
 }
 
 /// Refuses two files of one trace, whose samples would count twice and make intervals too narrow.
-/// A trace is known by its start, nanoseconds since the Unix epoch (0: unknown). Copies have it, and a merge
-/// has the start of its earliest profile; the later profiles of a merge are not recognised.
+/// `files`: paths, each with what a trace has in common with its copies alone, as its start.
 ///
 /// # Errors
 /// Two files of one trace.
-pub fn each_once<'a>(files: impl IntoIterator<Item = (&'a Path, u64)>) -> Result<(), WrongUse> {
-    let mut seen: HashMap<u64, &Path> = HashMap::new();
-    for (path, started_unix_ns) in files.into_iter().filter(|(_, started)| *started > 0) {
-        if let Some(first) = seen.insert(started_unix_ns, path) {
+pub fn each_once<'a, K: Eq + Hash>(files: impl IntoIterator<Item = (&'a Path, K)>) -> Result<(), WrongUse> {
+    let mut seen: HashMap<K, &Path> = HashMap::new();
+    for (path, trace) in files {
+        if let Some(first) = seen.insert(trace, path) {
             return Err(WrongUse(if first == path {
                 format!("{} is given twice: name each trace once", path.display())
             } else {

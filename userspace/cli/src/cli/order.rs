@@ -63,7 +63,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
         if lacks && other == Some("merge") {
             return refused("merge needs at least two profiles and a name: `locality-bpf merge A B -o BOTH`".to_owned());
         }
-        if lacks && other == Some("agent") && error.to_string().contains("--pid") {
+        if lacks && other == Some("agent") && error.to_string().contains("provided:\n  --all") {
             return refused(
                 "say what to trace: --all, --namespace, --cgroup PATH or -p PID; `locality-bpf agent --help` has the rest"
                     .to_owned(),
