@@ -224,7 +224,7 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     }
     let (status, why) =
         answer(UnixStream::connect(&socket).unwrap(), b"GET /profile?group=none HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert!(status == 503 && String::from_utf8_lossy(&why).contains("no samples"), "{status}");
+    assert!(status == 404 && String::from_utf8_lossy(&why).contains("there is no group"), "{status}");
     wait_for("second segment", || (segments(&store).len() >= 2).then_some(()));
     agent.signal(libc::SIGTERM);
     let ended = agent.finish(LIMIT);

@@ -1,20 +1,24 @@
 //! `agent` and related commands: segments, `query`, `release` and `merge`.
 
-use std::{ffi::OsString, process::ExitCode};
+use std::{
+    ffi::OsString,
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 use locality_findings::why_empty;
 use locality_kernel::{
     ending, proc,
-    writing::{say, to_stream},
+    writing::{check_place, say, to_stream},
 };
 use locality_profile::Owner;
 use locality_rollup::Keys;
 use locality_runner as exact;
 use locality_service::{agent, merge as merging, query as asking};
 use locality_tracer::{plan::Plan, session};
-use locality_units::parse::WrongUse;
+use locality_units::{parse::WrongUse, print::timestamp};
 
 use crate::cli::{
     Cli,
@@ -106,8 +110,13 @@ pub fn query(args: &QueryArgs) -> Result<ExitCode> {
 ///
 /// # Errors
 /// No agent, or no answer of the agent.
-pub fn release(args: &ReleaseArgs) -> Result<ExitCode> {
+pub fn release(args: &ReleaseArgs, quiet: bool) -> Result<ExitCode> {
     locality_service::release::all(&args.store, args.time)?;
+    if !quiet {
+        let until = SystemTime::now() + args.time;
+        let until = until.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        say(&format!("all programs are released until {}", timestamp(until)));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -126,6 +135,7 @@ pub fn merge(args: &MergeArgs, quiet: bool) -> Result<ExitCode> {
             bail!("{} is of an exact run: only traces can be merged", file.display());
         }
     }
+    check_place(&args.output, "profile", "-o")?;
     let profile = merging::files(&args.files)?;
     if let Some(why) = why_empty(&profile) {
         bail!("nothing is merged: {why}");

@@ -57,9 +57,13 @@ fn read(path: &Path) -> Result<Report> {
 pub fn report_of(path: &Path) -> Result<schema::Report> {
     let name = path.display();
     let cannot = || format!("cannot read {name}");
-    let file = std::fs::File::open(path).with_context(cannot)?;
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(cannot)?;
+    let read = std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));
+    if read.is_err() {
+        // The reader of profiles has sentences for missing, foreign and unreadable files.
+        locality_profile::read(path)?;
+    }
+    read.with_context(cannot)?;
     if bytes.len() as u64 > MOST_BYTES {
         bail!("{name} is larger than 1 GiB and no report: give a file of --format json or a profile");
     }

@@ -8,8 +8,9 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 use locality_diff::{self as diff, Input, Options, print};
-use locality_kernel::writing::{keep_apart, to_stream};
-use locality_report::json;
+use locality_kernel::writing::{check_place, keep_apart, to_stream};
+use locality_report::{json, schema::Report};
+use locality_service::merge;
 use locality_units::parse::WrongUse;
 
 use crate::cli::diff_args::{DiffArgs, DiffFormat};
@@ -37,6 +38,9 @@ pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
                 )));
             }
         }
+    }
+    if let Some(output) = &args.output {
+        check_place(output, "comparison", "-o")?;
     }
     let options =
         Options { fail_on: args.fail_on.clone(), renames: args.map.clone(), margin: args.margin / 100.0 };
@@ -95,7 +99,18 @@ fn read(files: &[PathBuf]) -> Result<Input> {
         input.files.push(shown(file));
         input.reports.push(report);
     }
+    merge::each_once(files.iter().map(PathBuf::as_path).zip(input.reports.iter().map(trace)))?;
     Ok(input)
+}
+
+/// What a report has in common with copies of the trace alone. Reports of traces have the start in seconds, so
+/// the processes, times and samples belong to it.
+fn trace(report: &Report) -> String {
+    let run = &report.run;
+    format!(
+        "{} {:?} {:?} {:?} {:?} {:?}",
+        run.started, run.started_unix_ns, run.pids, run.cpu_s, run.wall_s, run.samples
+    )
 }
 
 fn shown(file: &Path) -> String {
@@ -113,6 +128,23 @@ mod tests {
         let cli = Cli::try_parse_from(line.split(' ')).map_err(|error| error.to_string())?;
         let Some(Other::Diff(args)) = cli.other else { panic!("no diff") };
         sides(&args).map(|sides| sides.map(|side| side.len())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_side_has_each_trace_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, copy] = ["a.json", "copy.json"].map(|name| folder.path().join(name));
+        let with_cpu = |cpu_ns: u64| {
+            let mut profile = locality_model::testing::loops::windowed();
+            profile.run.cpu_ns = cpu_ns;
+            json::page(&json::report(&profile, &locality_findings::Findings::of(&profile)))
+        };
+        std::fs::write(&a, with_cpu(7_000_000_000)).unwrap();
+        std::fs::copy(&a, &copy).unwrap();
+        let why = read(&[a.clone(), copy.clone()]).map(|input| input.files).unwrap_err();
+        assert!(why.is::<WrongUse>() && why.to_string().contains("one trace"), "{why}");
+        std::fs::write(&copy, with_cpu(8_000_000_000)).unwrap();
+        assert_eq!(read(&[a, copy]).unwrap().reports.len(), 2);
     }
 
     #[test]

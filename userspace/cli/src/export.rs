@@ -5,7 +5,7 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use anyhow::{Result, anyhow, bail};
 use locality_exports::{self as exports, Exported, Options};
 use locality_findings::{Findings, why_empty};
-use locality_kernel::writing::{keep_apart, say, to_stream};
+use locality_kernel::writing::{check_place, keep_apart, say, to_stream};
 use locality_report::json;
 use locality_runner as exact;
 use locality_units::parse::WrongUse;
@@ -28,6 +28,7 @@ pub fn run(args: &ExportArgs, quiet: bool) -> Result<ExitCode> {
                 file.display()
             )));
         }
+        Some(output) if args.to != To::Csv => check_place(output, "export", "-o")?,
         None if args.to == To::Csv => {
             bail!(WrongUse("csv is a folder of tables: say where with -o FOLDER".to_owned()));
         }

@@ -70,6 +70,7 @@ pub fn write(report: Report, profile: Option<&Profile>, wanted: &Wanted<'_>) -> 
     if let Some(profile) = wanted.profile {
         writing::keep_apart(&file, &[profile.to_owned(), locality_profile::earlier(profile)])?;
     }
+    writing::check_place(&file, "report", "--report")?;
     private_file::write(&file, page.as_bytes(), wanted.quiet)?;
     if wanted.output.report.is_none() && !wanted.quiet {
         say(&format!("HTML report written to {}", file.display()));

@@ -35,7 +35,7 @@ use locality_estimate::estimator::Estimator;
 use locality_findings::{Findings, why_empty};
 use locality_kernel::{
     ending, launch, sys,
-    writing::{say, to_file, to_stream},
+    writing::{check_place, say, to_file, to_stream},
 };
 use locality_model::{Profile, printable};
 use locality_report::{
@@ -83,7 +83,7 @@ fn main() -> ExitCode {
         Some(Other::Agent(args)) => agent::run(args, cli.quiet),
         Some(Other::Top(args)) => live::run(&args, when),
         Some(Other::Query(args)) => agent::query(&args),
-        Some(Other::Release(args)) => agent::release(&args),
+        Some(Other::Release(args)) => agent::release(&args, cli.quiet),
         Some(Other::Merge(args)) => agent::merge(&args, cli.quiet),
         Some(Other::Objects {
             file,
@@ -476,7 +476,10 @@ fn columns(output: &OutputArgs, place: Place) -> Option<usize> {
 /// Writes to the file given, or to stdout; to stderr if a launched command owns stdout.
 fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
     match (&output.report, place.launched) {
-        (Some(file), _) => to_file(file, page.as_bytes(), place.quiet),
+        (Some(file), _) => {
+            check_place(file, "report", "--report")?;
+            to_file(file, page.as_bytes(), place.quiet)
+        }
         (None, true) => to_stream(std::io::stderr(), page.as_bytes()),
         (None, false) => to_stream(std::io::stdout(), page.as_bytes()),
     }

@@ -64,8 +64,8 @@ fn what_cannot_be_compared_is_one_sentence() {
     write("none.json", r#"{"schema":"locality-report/1","reuse":{}}"#);
     write("broken.locality", "SQLite format 3\0 and no more");
     let faults = [
-        ("missing.json", "cannot read missing.json"),
-        (".", "cannot read ."),
+        ("missing.json", "missing.json: there is no such profile file"),
+        (".", "directory"),
         ("empty.json", "empty.json is empty"),
         ("cut.json", "cut.json ends in the middle of a report"),
         ("other.json", "other.json is no report of locality-bpf"),

@@ -3,7 +3,9 @@
 //! Times, counts and bytes add up. Miss ratios are means, weighed by touches of lines.
 //! Errors of sampling are independent, and add by squares. The remaining width of an
 //! interval (the conversion from time to stack distances) is common to the rows, and stays
-//! at the mean. The sum's footprint is the largest footprint of a row, a lower bound.
+//! at the mean. Footprints overlap and do not add up: the footprint of rows is their median, a
+//! typical segment's, between the medians of the ends. Those ends hold if errors are common, too,
+//! so the interval does not narrow with more rows. Groups of different memory have no median.
 
 use crate::OTHER;
 use crate::row::{Point, Row, top};
@@ -21,11 +23,8 @@ pub fn merged<'a>(name: &str, rows: impl IntoIterator<Item = &'a Row>) -> Option
         sum.cpu_ns.none += row.cpu_ns.none;
         sum.accesses = add(sum.accesses, row.accesses);
         sum.touches = add(sum.touches, row.touches);
-        sum.footprint_bytes = match (sum.footprint_bytes, row.footprint_bytes) {
-            (Some(a), Some(b)) => Some(if a.0 >= b.0 { a } else { b }),
-            (a, b) => a.or(b),
-        };
     }
+    sum.footprint_bytes = footprint(rows.iter().filter_map(|row| row.footprint_bytes));
     let with_curves: Vec<&&Row> =
         rows.iter().filter(|row| !row.curve.is_empty() && row.touches.is_some_and(|n| n > 0.0)).collect();
     if let Some(first) = with_curves.first() {
@@ -44,6 +43,23 @@ fn add(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         (a, b) => a.or(b),
+    }
+}
+
+/// Medians of the values, of the lower and of the upper ends, in bytes.
+fn footprint(rows: impl Iterator<Item = (f64, f64, f64)>) -> Option<(f64, f64, f64)> {
+    let (mut values, (mut lows, mut highs)): (Vec<f64>, (Vec<f64>, Vec<f64>)) =
+        rows.map(|(value, low, high)| (value, (low, high))).unzip();
+    Some((median(&mut values)?, median(&mut lows)?, median(&mut highs)?))
+}
+
+/// The median; of two in the middle the geometric mean, because footprints scatter by factors.
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    match values.len() % 2 {
+        1 => Some(upper),
+        _ => values.get(values.len() / 2 - 1).map(|lower| (lower * upper).sqrt()),
     }
 }
 
@@ -86,10 +102,11 @@ fn point(bytes: u64, rows: &[&&Row]) -> Option<Point> {
 }
 
 /// The rows that are `named`, and the sum of the rest
-/// under [`OTHER`]; curves of few windows are left out.
+/// under [`OTHER`], without a footprint; curves of few windows are left out.
 pub fn without_small(rows: &[Row], named: impl Fn(&str) -> bool) -> Vec<Row> {
     let (mut kept, others): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| named(&row.group));
-    kept.extend(merged(OTHER, &others));
+    let rest = merged(OTHER, &others);
+    kept.extend(rest.map(|rest| Row { footprint_bytes: None, ..rest }));
     for row in &mut kept {
         if !row.is_known() {
             row.curve.clear();

@@ -133,7 +133,7 @@ pub struct Row {
     pub curve: Vec<Point>,
     /// Windows of the curve.
     pub curve_windows: u64,
-    /// Distinct bytes touched: value, low, high.
+    /// Distinct bytes touched in a segment: value, low, high. Medians for several segments.
     pub footprint_bytes: Option<(f64, f64, f64)>,
     /// Places with the most bytes loaded into a cache of [`PLACE_SIZE`], with the bytes.
     pub places: Vec<(String, f64)>,

@@ -191,3 +191,23 @@ fn a_working_set_is_the_least_cache_that_suffices() {
     assert_eq!(of(0.5).working_set(0.05), Some((1 << 25, 1 << 10, 1 << 30)));
     assert_eq!(Row::default().working_set(0.05), None);
 }
+
+#[test]
+fn a_footprint_is_typical_and_no_noise_raises_it() {
+    let of = |footprint| Row { footprint_bytes: Some(footprint), ..row(0.2, 0.1, 1.0, 40) };
+    let mb = |value: f64, low: f64, high: f64| of((value * 1e6, low * 1e6, high * 1e6));
+    let noisy = [mb(85.0, 40.0, 300.0), mb(288.0, 0.0, 50e3), mb(70.0, 35.0, 250.0)];
+    assert_eq!(merged("g", &noisy).unwrap().footprint_bytes, Some((85e6, 35e6, 300e6)));
+    // More segments, with the same errors: the same value.
+    let many: Vec<Row> = noisy.iter().cycle().take(30).cloned().collect();
+    assert_eq!(merged("g", &many).unwrap().footprint_bytes, Some((85e6, 35e6, 300e6)));
+    let two = merged("g", [&mb(10.0, 0.0, 40.0), &mb(40.0, 20.0, 90.0)]).unwrap().footprint_bytes.unwrap();
+    assert!((two.0 - 20e6).abs() < 1.0 && two.1 == 0.0 && (two.2 - 60e6).abs() < 1.0, "{two:?}");
+    let none = Row { footprint_bytes: None, ..noisy[0].clone() };
+    assert_eq!(merged("g", [&none, &noisy[0]]).unwrap().footprint_bytes, noisy[0].footprint_bytes);
+    assert_eq!(merged("g", [&none]).unwrap().footprint_bytes, None);
+    // Groups have different memory.
+    let named = |name: &str| Row { group: name.to_owned(), ..noisy[0].clone() };
+    let rest = without_small(&[named("big"), named("s1"), named("s2")], |name| name == "big");
+    assert!(rest[0].footprint_bytes.is_some() && rest[1].footprint_bytes.is_none(), "{rest:?}");
+}

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ use crate::totals::{Exposed, Totals, shown_sizes};
 pub const SHORTEST: Duration = Duration::from_secs(1);
 /// Longest window.
 pub const LONGEST: Duration = Duration::from_secs(3600);
+/// Least room for segments.
+pub const LEAST_STORE: u64 = 16 << 20;
 /// Longest wait of the loop without an event.
 const LOOK: Duration = Duration::from_millis(500);
 /// Wait after a failed tracer, doubled each time.
@@ -92,6 +94,9 @@ pub struct Options {
 pub fn check(options: &Options) -> Result<(), WrongUse> {
     if !(SHORTEST..=LONGEST).contains(&options.window) {
         return Err(WrongUse("--window is 1s to 1h: 5m has some hundred samples a group".to_owned()));
+    }
+    if options.store_bytes < LEAST_STORE {
+        return Err(WrongUse("--store-bytes is at least 16M: a segment may take some megabytes".to_owned()));
     }
     listen::check(&options.listen, options.listen_anywhere)
 }
@@ -402,6 +407,7 @@ impl Agent {
         {
             self.is_ready = true;
             self.notify.say("READY=1");
+            self.say(&beginning(&self.options, self.store.folder()));
         }
         if let Some(tracer) = self.tracer.take_if(|tracer| tracer.has_released()) {
             self.next_start = Instant::now() + tracer.rest(self.options.window);
@@ -437,7 +443,7 @@ impl Agent {
     fn tracer_ended(&mut self, tracer: &Tracer, status: ExitStatus) -> Result<()> {
         self.complete(&tracer.part);
         self.store.make_room();
-        if status.success() || self.is_ending {
+        if !is_failure(status, tracer.asked.is_some()) || self.is_ending {
             self.wait = FIRST_WAIT;
             return Ok(());
         }
@@ -473,7 +479,11 @@ impl Agent {
             self.profile = None;
             match result {
                 Ok(bytes) => self.tell(frames::PROFILE, &bytes),
-                Err(error) => self.tell(frames::REFUSED, format!("{error:#}").as_bytes()),
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    let is_unknown = why.starts_with(jobs::NO_GROUP);
+                    self.tell(if is_unknown { frames::NO_GROUP } else { frames::REFUSED }, why.as_bytes());
+                }
             }
         }
     }
@@ -570,6 +580,36 @@ impl Agent {
     }
 }
 
+/// What a healthy agent says at the start: targets, store, places of metrics, time of the first values.
+fn beginning(options: &Options, store: &Path) -> String {
+    let mut words = options.words.iter().map(|word| word.to_string_lossy());
+    let mut whom: Vec<String> = options.targets.iter().map(|(pid, _)| format!("process {pid}")).collect();
+    while let Some(word) = words.next() {
+        match &*word {
+            "--all" => whom.push("all programs".to_owned()),
+            "--namespace" => whom.push("the pid namespace".to_owned()),
+            "--cgroup" => whom.extend(words.next().map(|path| path.into_owned())),
+            _ => {}
+        }
+    }
+    let places: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
+    let metrics = match places.as_slice() {
+        [] => "no metrics without --listen".to_owned(),
+        places => format!("metrics on {}", places.join(" and ")),
+    };
+    format!(
+        "traces {}; store {}; {metrics}; first values in {} s",
+        whom.join(", "),
+        store.display(),
+        options.window.as_secs_f64()
+    )
+}
+
+/// Whether a tracer failed. A tracer that was asked to end while starting ends by the signal itself.
+fn is_failure(status: ExitStatus, is_asked: bool) -> bool {
+    !status.success() && !(is_asked && status.signal() == Some(libc::SIGTERM))
+}
+
 /// An ended tracer, with the exit status.
 fn ended(tracer: &mut Option<Tracer>) -> Option<(Tracer, ExitStatus)> {
     let status = tracer.as_mut()?.child.try_wait().ok()??;
@@ -614,5 +654,56 @@ impl Job {
                 Err(anyhow::anyhow!(if said.is_empty() { status.to_string() } else { said.to_owned() }))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> Options {
+        Options {
+            words: ["--overhead", "1", "--cgroup", "/a", "--cgroup", "/b"].map(Into::into).to_vec(),
+            targets: Vec::new(),
+            own_percent: 1.0,
+            window: Duration::from_secs(300),
+            keys: Keys::default(),
+            store: "/s".into(),
+            store_bytes: LEAST_STORE,
+            listen: vec!["127.0.0.1:9955".parse().unwrap(), "unix:/run/s".parse().unwrap()],
+            listen_anywhere: false,
+            with_paths: true,
+            quiet: false,
+        }
+    }
+
+    #[test]
+    fn the_beginning_has_targets_store_and_places() {
+        assert_eq!(
+            beginning(&options(), Path::new("/s")),
+            "traces /a, /b; store /s; metrics on 127.0.0.1:9955 and unix:/run/s; first values in 300 s"
+        );
+        let named = Options {
+            words: vec!["--overhead".into(), "1".into()],
+            targets: vec![(7, 1)],
+            listen: Vec::new(),
+            ..options()
+        };
+        assert!(beginning(&named, Path::new("/s")).starts_with("traces process 7; store /s; no metrics"));
+    }
+
+    #[test]
+    fn a_store_without_room_is_refused() {
+        assert!(check(&options()).is_ok());
+        let small = Options { store_bytes: 10, ..options() };
+        assert!(check(&small).unwrap_err().to_string().contains("at least 16M"));
+    }
+
+    #[test]
+    fn a_tracer_that_was_asked_to_end_has_not_failed() {
+        let (asked, signal, code) = (true, ExitStatus::from_raw, |code: i32| ExitStatus::from_raw(code << 8));
+        assert!(!is_failure(signal(libc::SIGTERM), asked) && !is_failure(code(0), !asked));
+        assert!(is_failure(signal(libc::SIGTERM), !asked), "somebody else's signal");
+        assert!(is_failure(signal(libc::SIGKILL), asked) && is_failure(code(1), asked), "nothing is hidden");
     }
 }

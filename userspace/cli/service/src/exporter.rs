@@ -279,7 +279,8 @@ impl Server {
                 }
                 _ => {
                     let why = String::from_utf8_lossy(&bytes).into_owned();
-                    self.answer_profile(&http::refusal(&Refused { status: 503, why }));
+                    let status = if kind == frames::NO_GROUP { 404 } else { 503 };
+                    self.answer_profile(&http::refusal(&Refused { status, why }));
                 }
             }
         }

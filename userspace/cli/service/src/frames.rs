@@ -8,6 +8,8 @@ pub(crate) const METRICS: u8 = b'M';
 pub(crate) const PROFILE: u8 = b'P';
 /// Refusal of a profile, with a sentence.
 pub(crate) const REFUSED: u8 = b'R';
+/// Refusal of a profile of an unknown group, with a sentence.
+pub(crate) const NO_GROUP: u8 = b'G';
 
 /// Longest message of the agent.
 pub(crate) const LONGEST: usize = 32 << 20;

@@ -27,6 +27,9 @@ const MEMORY: u64 = 2 << 30;
 /// Longest profile.
 const LONGEST: usize = 24 << 20;
 
+/// Beginning of the error for an unknown group.
+pub(crate) const NO_GROUP: &str = "there is no group";
+
 /// Settings of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Settings {
@@ -113,6 +116,7 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
     let segments = store::segments(&settings.path);
     let keys = settings.keys();
     let mut merger = Merger::default();
+    let mut is_known = settings.group.is_none();
     for segment in segments.into_iter().filter(|segment| segment.ended >= since) {
         // A segment removed meanwhile, or damaged, is skipped.
         let Ok(profile) = locality_profile::read(&segment.path) else { continue };
@@ -121,6 +125,7 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
             .iter()
             .map(|group| settings.group.as_ref().is_none_or(|asked| keys.of(group) == *asked))
             .collect();
+        is_known |= is_asked.contains(&true);
         let everything = settings.group.is_none();
         merge::add(&mut merger, &segment.path, profile, |sample| {
             everything || sample.group.is_some_and(|group| is_asked.get(group.0 as usize) == Some(&true))
@@ -129,13 +134,16 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
     if merger.parts() == 0 {
         bail!("no segment has ended in the last {} s: ask for more seconds", settings.seconds);
     }
+    if let Some(group) = settings.group.as_ref().filter(|_| !is_known) {
+        bail!("{NO_GROUP} {group} in the last {} s: /metrics names the groups", settings.seconds);
+    }
     let mut profile = merger.finish();
     profile.make_printable();
     if !settings.with_paths {
         without_paths(&mut profile);
     }
     if profile.samples.is_empty() {
-        bail!("the group has no samples in the last {} s: /metrics names the groups", settings.seconds);
+        bail!("the group has no samples in the last {} s: ask for more seconds", settings.seconds);
     }
     if let Some(why) = why_empty(&profile) {
         bail!("{why}");

@@ -1,5 +1,6 @@
 //! Listeners of the exporter: an address, or a socket in the file system.
 
+use std::fmt;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt as _;
@@ -41,6 +42,15 @@ impl FromStr for Listen {
         text.parse().map(Self::Tcp).map_err(|_| {
             "write ADDRESS:PORT, as in 127.0.0.1:9955 or [::1]:9955, or unix:PATH for a socket".to_owned()
         })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -91,7 +101,15 @@ pub(crate) fn open(places: &[Listen]) -> Result<Listeners> {
                 found.tcp = Some(listener);
             }
             Listen::Unix(path) => {
-                let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+                let about = fs::symlink_metadata(path);
+                let is_socket = about.as_ref().is_ok_and(|file| file.file_type().is_socket());
+                if about.is_ok() && !is_socket {
+                    let what = if path.is_dir() { "folder" } else { "file" };
+                    bail!(WrongUse(format!(
+                        "{} is a {what}, not a socket: name another path with --listen",
+                        path.display()
+                    )));
+                }
                 if is_socket && UnixStream::connect(path).is_err() {
                     // Left by a killed agent.
                     let _ = fs::remove_file(path);
@@ -161,6 +179,6 @@ mod tests {
         open(&place).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "a file").unwrap();
-        assert!(open(&place).is_err() && path.exists());
+        assert!(open(&place).unwrap_err().to_string().contains("is a file, not a socket") && path.exists());
     }
 }

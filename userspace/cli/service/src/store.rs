@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use locality_units::parse::WrongUse;
 
 /// Longest age of a segment.
 const OLDEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -23,6 +24,23 @@ const PART: &str = ".part";
 pub(crate) const STARTING: &str = "starting";
 pub(crate) const TRACING: &str = "tracing";
 pub(crate) const RELEASED: &str = "released";
+
+/// Refuses a store that is a file, or unreadable for this user. A missing store passes.
+///
+/// # Errors
+/// A sentence with the mend.
+pub(crate) fn check_readable(folder: &Path) -> Result<()> {
+    let name = folder.display();
+    match fs::read_dir(folder).map_err(|error| error.kind()) {
+        Err(io::ErrorKind::NotADirectory) => {
+            bail!(WrongUse(format!("{name} is a file: --store names an agent's folder")))
+        }
+        Err(io::ErrorKind::PermissionDenied) => {
+            bail!("cannot read {name}: run as root, as in `sudo locality-bpf …`")
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Process id and state of a store's agent; `None` without an agent.
 pub(crate) fn agent(folder: &Path) -> Option<(u32, String)> {
@@ -59,6 +77,9 @@ impl Store {
     /// # Errors
     /// The store cannot be created or written, or another agent has the lock.
     pub(crate) fn open(folder: &Path, bytes: u64) -> Result<Self> {
+        if folder.is_file() {
+            bail!(WrongUse(format!("{} is a file: --store names a folder", folder.display())));
+        }
         let segments = folder.join("segments");
         fs::DirBuilder::new()
             .recursive(true)
@@ -281,6 +302,8 @@ mod tests {
         Store::open(folder.path(), 100).unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(format!("{:#}", Store::open(&file, 1).unwrap_err()).contains("cannot make the store"));
+        assert!(format!("{:#}", Store::open(&file, 1).unwrap_err()).contains("is a file"));
+        assert!(check_readable(&file).unwrap_err().to_string().contains("is a file"));
+        assert!(check_readable(folder.path()).is_ok() && check_readable(&folder.path().join("none")).is_ok());
     }
 }

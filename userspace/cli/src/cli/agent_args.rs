@@ -55,7 +55,7 @@ pub struct AgentArgs {
     /// Folder of segments and rollups.
     #[arg(long, default_value = STORE, value_name = "DIR")]
     pub store: PathBuf,
-    /// Bytes of segments at most; the oldest go first.
+    /// Bytes of segments at most, 16M or more; the oldest go first.
     #[arg(long, value_parser = units::size_above_0, default_value = "256M", value_name = "SIZE")]
     pub store_bytes: u64,
     /// Serve metrics here: ADDRESS:PORT, or unix:PATH, which serves profiles too. One of each at most.

@@ -58,6 +58,17 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     let parsed = command.try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         let text = error.render();
+        let other = first.and_then(|at| words.get(at)).and_then(|word| word.to_str());
+        let lacks = [ErrorKind::MissingRequiredArgument, ErrorKind::TooFewValues].contains(&error.kind());
+        if lacks && other == Some("merge") {
+            return refused("merge needs at least two profiles and a name: `locality-bpf merge A B -o BOTH`".to_owned());
+        }
+        if lacks && other == Some("agent") && error.to_string().contains("provided:\n  --all") {
+            return refused(
+                "say what to trace: --all, --namespace, --cgroup PATH or -p PID; `locality-bpf agent --help` has the rest"
+                    .to_owned(),
+            );
+        }
         // The parser names one of four ways.
         if error.kind() == ErrorKind::MissingRequiredArgument && error.to_string().contains("--pid") {
             return refused(
@@ -219,6 +230,22 @@ mod tests {
         let page = of(line).unwrap_err();
         assert!(!page.is_answer, "{line}");
         page.plain
+    }
+
+    #[test]
+    fn what_lacks_is_named_by_command() {
+        for line in ["x merge a", "x merge a -o b", "x merge a b"] {
+            assert!(refusal(line).contains("`locality-bpf merge A B -o BOTH`"), "{line}");
+        }
+        assert!(of("x merge a b -o c").is_ok());
+        for line in ["x agent", "x agent --window 5m"] {
+            let said = refusal(line);
+            assert!(
+                said.contains("--namespace, --cgroup PATH or -p PID") && !said.contains("COMMAND"),
+                "{said}"
+            );
+        }
+        assert!(refusal("x -d 3").contains("-- COMMAND"));
     }
 
     #[test]

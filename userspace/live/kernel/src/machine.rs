@@ -153,13 +153,17 @@ pub fn check_rights(windows: bool) -> Result<()> {
 }
 
 fn check_capabilities(root: bool, rights: Rights, windows: bool) -> Result<()> {
-    let lacking = rights.lacking(&rights::NEEDED);
+    let mut lacking = rights.lacking(&rights::NEEDED);
     if !lacking.is_empty() {
+        if windows {
+            lacking.extend(rights.lacking(&rights::NEEDED_BY_WINDOWS));
+        }
         let lacking = lacking.join(", ");
         match root {
             true => bail!(
-                "tracing needs {lacking}, which root does not have here: a container gets them by `{}`",
-                rights::CONTAINER
+                "tracing needs {lacking}, which root does not have here: a container gets them by `{}`, or in a pod by {}",
+                rights::CONTAINER,
+                rights::POD
             ),
             false => {
                 bail!("tracing needs root, or {lacking}: run it again with sudo, as in `sudo locality-bpf …`")

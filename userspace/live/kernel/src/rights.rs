@@ -37,9 +37,13 @@ pub const WANTED: [(Capability, &str); 3] = [
     ),
 ];
 
-/// How a container gets all of them.
+/// How a container gets all of them. The guide and the manifests have the same list.
 pub const CONTAINER: &str = "docker run --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE --cap-add SETUID \
-     --cap-add SETGID --cap-add CHECKPOINT_RESTORE --cap-add SYS_NICE --pid=container:NAME IMAGE";
+     --cap-add SETGID --cap-add DAC_READ_SEARCH --cap-add CHECKPOINT_RESTORE --cap-add SYS_NICE \
+     --pid=container:NAME IMAGE";
+
+/// Where a container of Kubernetes has the list.
+pub const POD: &str = "securityContext.capabilities.add";
 
 impl Rights {
     /// `CAP_DAC_OVERRIDE`
@@ -101,6 +105,24 @@ impl Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_list_has_every_capability() {
+        let wanted = WANTED.iter().map(|(capability, _)| capability);
+        for (_, name) in NEEDED.iter().chain(&NEEDED_BY_WINDOWS).chain(wanted) {
+            let bare = name.strip_prefix("CAP_").unwrap();
+            assert!(CONTAINER.contains(&format!("--cap-add {bare} ")), "{bare}");
+            for list in [
+                include_str!("../../../../docs/guide/containers.md"),
+                include_str!("../../../../packaging/kubernetes/sidecar.yaml"),
+                include_str!("../../../../packaging/kubernetes/daemonset.yaml"),
+            ] {
+                assert!(list.contains(&format!("\"{bare}\"")), "{bare}");
+            }
+            let guide = include_str!("../../../../docs/guide/containers.md");
+            assert_eq!(guide.matches(&format!("--cap-add {bare}")).count(), 2, "{bare}");
+        }
+    }
 
     #[test]
     fn wide_capabilities_include_narrow_ones() {

@@ -38,6 +38,27 @@ pub fn keep_apart(report: &Path, taken: &[PathBuf]) -> Result<(), WrongUse> {
     }
 }
 
+/// Refuses a folder, and a name in a missing folder, in place of a file. `what` is to be written there,
+/// `flag` names the place.
+///
+/// # Errors
+/// Such a place.
+pub fn check_place(file: &Path, what: &str, flag: &str) -> Result<(), WrongUse> {
+    let shown = file.display();
+    if file.is_dir() {
+        return Err(WrongUse(format!(
+            "cannot write the {what}: {shown} is a folder; give {flag} the name of a file"
+        )));
+    }
+    match file.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(folder) if !folder.exists() => Err(WrongUse(format!(
+            "cannot write the {what} to {shown}: there is no folder {}; make it, or give {flag} another name",
+            folder.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn is_same_place(a: &Path, b: &Path) -> bool {
     // One file may have several names.
     let file = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
@@ -58,9 +79,7 @@ fn is_same_place(a: &Path, b: &Path) -> bool {
 /// A place that cannot be written.
 pub fn check(file: &Path) -> Result<()> {
     let about = fs::metadata(file);
-    if about.as_ref().is_ok_and(fs::Metadata::is_dir) {
-        bail!("cannot write the report to {}: it is a directory; name a file in it", file.display());
-    }
+    check_place(file, "report", "--report")?;
     if about.is_ok_and(|about| about.file_type().is_socket()) {
         bail!("cannot write the report to {}: it is a socket; name a file or a pipe", file.display());
     }
@@ -229,12 +248,14 @@ mod tests {
     fn places_that_cannot_be_written_are_refused_before_the_trace() {
         let folder = tempfile::tempdir().unwrap();
         let why = check(folder.path()).unwrap_err().to_string();
-        assert!(why.contains("directory"), "{why}");
+        assert!(why.contains("is a folder"), "{why}");
         let socket = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         let why = check(&socket).unwrap_err().to_string();
         assert!(why.contains("socket"), "{why}");
-        assert!(check(&folder.path().join("none/file")).is_err());
+        let why = check(&folder.path().join("none/file")).unwrap_err().to_string();
+        assert!(why.contains("there is no folder"), "{why}");
+        check_place(Path::new("file"), "export", "-o").unwrap();
         let full = Path::new("/dev/full");
         check(full).unwrap();
         let why = format!("{:#}", to_file(full, b"page", true).unwrap_err());

@@ -259,7 +259,7 @@ impl RunSummary<'_> {
     ) -> Vec<String> {
         let mut notices: Vec<String> = self.calibration.guessed.iter().cloned().collect();
         if !self.left_out.is_empty() || matches!(self.plan.targets, Targets::All) {
-            notices.push(not_traced(&self.left_out));
+            notices.push(not_traced(&self.left_out, proc::in_pid_namespace()));
         }
         notices.extend(not_followed(&self.not_followed));
         notices.extend(Rights::own().losses());
@@ -445,10 +445,13 @@ pub fn not_followed(pids: &[u32]) -> Option<String> {
     ))
 }
 
-fn not_traced(left_out: &BTreeMap<&str, u32>) -> String {
-    let mut notice = "Not traced: this tool's own processes, the processes that started it, process 1 of \
-         the machine and threads of the kernel. -p PID traces one that started this tool, without stops."
-        .to_owned();
+fn not_traced(left_out: &BTreeMap<&str, u32>, in_namespace: bool) -> String {
+    // A pid namespace does not show the machine's process 1.
+    let first = if in_namespace { "" } else { ", process 1 of the machine" };
+    let mut notice = format!(
+        "Not traced: this tool's own processes, the processes that started it{first} and threads of the \
+         kernel. -p PID traces one that started this tool, without stops."
+    );
     if !left_out.is_empty() {
         let word = |why| match why {
             "it is part of this tool" => "of this tool",
@@ -590,9 +593,10 @@ mod tests {
     #[test]
     fn who_is_left_out_is_counted_by_reason() {
         let left_out = BTreeMap::from([("it is process 1", 1), ("it is part of this tool", 2)]);
-        let notice = not_traced(&left_out);
+        let notice = not_traced(&left_out, false);
         assert!(notice.starts_with("Left out: 2 of this tool, 1 of process 1. Not traced: "), "{notice}");
-        assert!(!not_traced(&BTreeMap::new()).contains("Left out"));
+        assert!(!not_traced(&BTreeMap::new(), false).contains("Left out"));
+        assert!(!not_traced(&BTreeMap::new(), true).contains("process 1"));
     }
 
     #[test]

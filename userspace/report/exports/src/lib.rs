@@ -22,6 +22,7 @@ use std::{fmt, str::FromStr};
 use locality_findings::Findings;
 use locality_model::Profile;
 use locality_report::schema::Report;
+use table::Table;
 
 /// A format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,18 +131,28 @@ pub fn live(
     report: &Report,
     options: &Options,
 ) -> Result<Exported, Unfit> {
-    if options.to == Format::Csv {
-        return csv_tables::of(report).map(Exported::Folder);
-    }
-    let table = live::table(profile, findings, options.end);
     let lacking =
         "misses, wasted bytes and accesses need a trace with windows whose rate of accesses is known";
-    let chosen = table.choose(options.metric.as_ref(), lacking)?;
-    Ok(Exported::File(match options.to {
-        Format::Firefox => firefox::print(profile, findings),
-        Format::Callgrind => path_costs::print(&table, chosen, report).into_bytes(),
-        _ => of_table(&table, chosen, report, options.to),
-    }))
+    let paths = || {
+        let table = live::table(profile, findings, options.end);
+        table.choose(options.metric.as_ref(), lacking).map(|chosen| (table, chosen))
+    };
+    let bytes = match options.to {
+        Format::Csv => return csv_tables::of(report).map(Exported::Folder),
+        Format::Firefox => {
+            // A metric that the profile lacks is refused, although the format has all.
+            paths()?;
+            firefox::print(profile, findings)
+        }
+        Format::Callgrind => {
+            let (table, chosen) = paths()?;
+            path_costs::print(&table, chosen, report).into_bytes()
+        }
+        Format::Folded => print(&folded, paths()?, report),
+        Format::Speedscope => print(&speedscope::print, paths()?, report),
+        Format::Pprof => print(&pprof::print, paths()?, report),
+    };
+    Ok(Exported::File(bytes))
 }
 
 /// Exports a stored exact report.
@@ -149,7 +160,13 @@ pub fn live(
 /// # Errors
 /// A format or metric for live traces only, or a missing simulation of caches.
 pub fn exact(report: &Report, options: &Options) -> Result<Exported, Unfit> {
-    match options.to {
+    let lacking = "the call paths of an exact report have only far reuses: use --metric far, or --to callgrind for the costs of \
+                   simulated caches";
+    let paths = || {
+        let table = exact::table(report, options.end);
+        table.choose(options.metric.as_ref(), lacking).map(|chosen| (table, chosen))
+    };
+    let bytes = match options.to {
         Format::Csv => return csv_tables::of(report).map(Exported::Folder),
         Format::Firefox => {
             return Err(Unfit(
@@ -166,24 +183,24 @@ pub fn exact(report: &Report, options: &Options) -> Result<Exported, Unfit> {
                         .to_owned(),
                 )
             })?;
-            let header = callgrind::Header::of(report);
-            return Ok(Exported::File(callgrind::print(costs, &header).into_bytes()));
+            callgrind::print(costs, &callgrind::Header::of(report)).into_bytes()
         }
-        _ => {}
-    }
-    let table = exact::table(report, options.end);
-    let lacking = "the call paths of an exact report have only far reuses: use --metric far, or --to callgrind for the costs of \
-                   simulated caches";
-    let chosen = table.choose(options.metric.as_ref(), lacking)?;
-    Ok(Exported::File(of_table(&table, chosen, report, options.to)))
+        Format::Folded => print(&folded, paths()?, report),
+        Format::Speedscope => print(&speedscope::print, paths()?, report),
+        Format::Pprof => print(&pprof::print, paths()?, report),
+    };
+    Ok(Exported::File(bytes))
 }
 
-fn of_table(table: &table::Table, chosen: usize, report: &Report, to: Format) -> Vec<u8> {
-    match to {
-        Format::Folded => folded::print(table, chosen).into_bytes(),
-        Format::Speedscope => speedscope::print(table, chosen, report),
-        _ => pprof::print(table, chosen, report),
-    }
+/// A format of call paths: the table, the chosen column and the report.
+type Printer = dyn Fn(&Table, usize, &Report) -> Vec<u8>;
+
+fn print(printer: &Printer, (table, chosen): (Table, usize), report: &Report) -> Vec<u8> {
+    printer(&table, chosen, report)
+}
+
+fn folded(table: &Table, chosen: usize, _: &Report) -> Vec<u8> {
+    folded::print(table, chosen).into_bytes()
 }
 
 #[cfg(test)]

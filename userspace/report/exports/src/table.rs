@@ -97,6 +97,9 @@ impl Table {
                 "{metric} is 0 in this profile; it has {}",
                 if others.is_empty() { "no other metric".to_owned() } else { others.join(", ") }
             ))),
+            None if self.columns.iter().any(|column| same_kind(&column.metric, metric)) => {
+                Err(Unfit(format!("this profile has no {metric}; it has {}", others.join(", "))))
+            }
             None if others.is_empty() => Err(Unfit(format!("this profile has no {metric}: {lacking}"))),
             None => {
                 Err(Unfit(format!("this profile has no {metric}, only {}: {lacking}", others.join(", "))))
@@ -117,6 +120,11 @@ impl Table {
             (own, asked) => own == asked,
         }
     }
+}
+
+/// Whether two metrics differ by the level at most.
+fn same_kind(a: &Metric, b: &Metric) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
 /// Makes a table; costs with equal call path and labels are added up.
@@ -261,6 +269,10 @@ mod tests {
             );
         }
         assert!(chosen("cpu").unwrap_err().0.contains("no cpu, only misses:L1, misses:L2: because"));
+        assert_eq!(
+            chosen("misses:L9").unwrap_err().0,
+            "this profile has no misses:L9; it has misses:L1, misses:L2"
+        );
         assert!(Table::default().choose(None, "because").is_err());
     }
 }

@@ -75,14 +75,17 @@ fn evidence(view: &View<'_>, of: &Loop, access: &Access) -> Vec<String> {
     let (inner, outer) = (access.stride.unwrap_or(0), access.outer_stride.unwrap_or(0));
     let mut evidence = vec![format!(
         "{} is walked {} bytes apart in the inner loop and {} apart from one run of it to the next (seen \
-         {} times in {} windows).",
+         {} in {} windows).",
         view.name(access),
         inner.unsigned_abs(),
         match outer.unsigned_abs() {
             1 => "1 byte".to_owned(),
             n => format!("{n} bytes"),
         },
-        access.outer_windows,
+        match access.outer_windows {
+            1 => "once".to_owned(),
+            n => format!("{n} times"),
+        },
         of.windows,
     )];
     evidence.extend(view.time(of));
@@ -185,7 +188,10 @@ pub(super) fn dimensions(view: &View<'_>, number: usize) -> Option<Candidate> {
          in {} of {} windows): no processor foresees the first lines of a run.",
         view.name(access),
         outer,
-        access.outer_windows,
+        match access.outer_windows {
+            1 => "once".to_owned(),
+            n => format!("{n} times"),
+        },
         of.windows,
     )];
     evidence.extend(view.time(of));
