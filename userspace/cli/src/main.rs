@@ -422,7 +422,7 @@ fn print(
             if output.format == Format::Json {
                 top::tables(&mut report, output.top);
             } else {
-                json::as_earlier(&mut report);
+                json::as_earlier(&mut report, &findings);
                 output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
             }
             json::page(&report)

@@ -27,23 +27,16 @@ pub const STYLE: &str = include_str!("../dist/report.css");
 
 /// The page of a report in memory: `profile` is the live trace's.
 ///
-/// All pairs, unless `rows` bounds the pairs; other tables have [`top::ROWS`] rows, or `rows`.
+/// All pairs, unless `rows` bounds those that are not far; other tables have [`top::ROWS`] rows, or `rows`.
 pub fn page(
     mut report: Report,
     profile: Option<&Profile>,
     sources: &[Source],
     rows: Option<usize>,
 ) -> String {
-    let mut pairs = std::mem::take(&mut report.pairs);
-    if let Some(rows) = rows {
-        let left_out = pairs.len().saturating_sub(rows) as u64;
-        pairs.truncate(rows);
-        if left_out > 0 {
-            report.rows_left_out.get_or_insert_default().insert("pairs".to_owned(), left_out);
-        }
-    }
+    let pairs = rows.is_none().then(|| std::mem::take(&mut report.pairs));
     top::cut(&mut report, rows.unwrap_or(top::ROWS));
-    report.pairs = pairs;
+    report.pairs = pairs.unwrap_or(report.pairs);
     tables::fold(&mut report);
     let fallback = shell::fallback(&report);
     let title = report.run.command.clone();

@@ -171,10 +171,12 @@ fn of_pairs(out: &mut String, pairs: &[Pair], stacks: &[u32], paths: &mut Paths)
         other.filter(|other| Some(*other) != value(pair.time_median.as_ref()))
     };
     let ends = |pair: &Pair, at: usize| end(pair.time_median.as_ref().and_then(|time| time.ci95), at);
-    let columns: [(&str, Column<'_>); 11] = [
+    let columns: [(&str, Column<'_>); 13] = [
         ("weight", &|pair| pair.weight.finite()),
         ("low", &|pair| end(pair.weight_ci95, 0)),
         ("high", &|pair| end(pair.weight_ci95, 1)),
+        ("farWeight", &|pair| pair.far_weight.and_then(|weight| weight.finite())),
+        ("farTime", &|pair| value(pair.far_median.as_ref())),
         ("time", &|pair| value(pair.time_median.as_ref())),
         ("timeLow", &|pair| same(pair, ends(pair, 0))),
         ("timeHigh", &|pair| same(pair, ends(pair, 1))),

@@ -127,6 +127,8 @@ export class Doc {
       useCut: this.text(of(p.useCut)),
       reuseCut: this.text(of(p.reuseCut)),
       weight: p.weight[at],
+      farWeight: this.farWeight(at),
+      farTime: of(p.farTime),
       ci95: p.low ? [p.low[at], p.high[at]] : null,
       n: p.count[at],
       time: of(p.time),
@@ -154,11 +156,18 @@ export class Doc {
     return rows;
   }
 
-  /** Far pairs before those in between, before near ones; within a class by weight. */
+  /** Share of all reuses that are far reuses of a pair; of an exact report, a far pair's whole weight. */
+  farWeight(at) {
+    const p = this.pairs;
+    return (p.farWeight ? p.farWeight[at] : p.far[at] === FAR ? p.weight[at] : 0) || 0;
+  }
+
+  /** Far pairs by their far reuses, before those in between, before near ones, both by weight. */
   ranks() {
     this.rank ??= Float64Array.from(
       this.pairs.weight,
-      (weight, at) => (this.pairs.far[at] % 3) * 2 + (weight ?? 0),
+      (weight, at) =>
+        (this.pairs.far[at] % 3) * 2 + (this.pairs.far[at] === FAR ? this.farWeight(at) : (weight ?? 0)),
     );
     return this.rank;
   }

@@ -97,12 +97,18 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
 /// The whole report of `locality-report/1` as indented text with a final newline.
 pub fn print(profile: &Profile, findings: &Findings) -> String {
     let mut report = report(profile, findings);
-    as_earlier(&mut report);
+    as_earlier(&mut report, findings);
     page(&report)
 }
 
-/// Leaves out fields that `locality-report/1` never had: its bytes are those of earlier versions.
-pub fn as_earlier(report: &mut Report) {
+/// Leaves out fields that `locality-report/1` never had: its bytes are those of earlier versions. The
+/// pairs are all pairs of `findings`; near and far are those with such a median.
+pub fn as_earlier(report: &mut Report, findings: &Findings) {
+    for (pair, found) in report.pairs.iter_mut().zip(&findings.pairs) {
+        pair.far = Some(found.median_ns.value >= findings.far_from);
+        pair.near = Some(found.near_median);
+        (pair.far_median, pair.far_weight, pair.far_weight_ci95) = (None, None, None);
+    }
     report.advice = None;
     report.advice_none = None;
     report.groups = None;
@@ -234,7 +240,10 @@ impl Json<'_> {
             contexts: pair.contexts.iter().take(CONTEXTS_SHOWN).map(|pair| self.context(pair)).collect(),
             contexts_total: pair.contexts.len() as u64,
             cross_thread_share: Some(estimate(&pair.cross_thread)),
-            far: Some(pair.median_ns.value >= self.findings.far_from),
+            far: Some(pair.far),
+            far_median: pair.far_median.as_ref().map(|median| self.time(median)),
+            far_weight: Some(pair.far_weight.value.into()),
+            far_weight_ci95: Some(ci95(&pair.far_weight)),
             kernel_share: Some(estimate(&pair.kernel)),
             misses: None,
             n: pair.weight.n,

@@ -127,7 +127,8 @@ fn disagreement(reuse: &Reuse, check: &CrossCheck) -> Option<String> {
     let seen = reuse.time.iter().find(|bin| bin.low == low).map_or(Estimate::default(), |bin| bin.fraction);
     check.outside.then(|| {
         format!(
-            "; a cross-check ({}, {} bytes) has {} of reuses at {}–{}, not {}",
+            "; a second estimator ({}, {} bytes) finds {} of reuses at distances of {}–{} where this one finds {}: \
+             trust these distances less, or trace longer",
             check.estimator,
             reuse.bytes,
             percent(seen.value + difference),

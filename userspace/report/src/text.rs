@@ -191,7 +191,7 @@ struct Page<'a> {
     text: String,
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
     fn line(&mut self, line: &str) {
         self.text.push_str(line.trim_end());
         self.text.push('\n');
@@ -302,14 +302,14 @@ impl Page<'_> {
                 self.profile.samples.len()
             ));
         }
-        if let Some(pair) = self.findings.pairs.iter().find(|pair| self.is_far(pair)) {
+        if let Some((_, pair)) = self.far_pairs().first() {
             self.paragraph(&format!(
                 "The heaviest far pair is {} → {}{}: {} of all reuses, {} between use and reuse.",
                 self.place(pair.use_place),
                 self.place(pair.reuse_place),
                 self.object_of(pair).map_or(String::new(), |name| format!(", on `{name}`")),
-                percent(pair.weight.value),
-                self.between(pair.median_ns.value),
+                percent(pair.far_weight.value),
+                self.between(pair.far_median.map_or(pair.median_ns.value, |median| median.value)),
             ));
         }
     }
@@ -341,8 +341,11 @@ impl Page<'_> {
         ));
     }
 
-    fn is_far(&self, pair: &Pair) -> bool {
-        pair.median_ns.value >= self.findings.far_from
+    /// The far pairs with their numbers, the most far reuses first.
+    fn far_pairs(&self) -> Vec<(usize, &'a Pair)> {
+        let mut far: Vec<_> = self.findings.pairs.iter().enumerate().filter(|(_, pair)| pair.far).collect();
+        far.sort_by(|(_, a), (_, b)| b.far_weight.value.total_cmp(&a.far_weight.value));
+        far
     }
 
     /// A time between use and reuse.
@@ -554,13 +557,13 @@ impl Page<'_> {
             pairs.iter().skip(top).map(|pair| pair.weight.value).sum(),
         );
 
-        let far: Vec<_> = pairs.iter().enumerate().filter(|(_, pair)| self.is_far(pair)).collect();
+        let far = self.far_pairs();
         // A second list is omitted if it would repeat the far pairs just shown.
         if far.is_empty() || far.len() == pairs.len().min(top) && far.iter().all(|(index, _)| *index < top) {
             return;
         }
         let remark = format!(
-            "(median of {} or more between; same numbers as above)",
+            "(by reuses with {} or more between; same numbers as above)",
             self.between(self.findings.far_from)
         );
         self.heading("Far reuse pairs", &remark);
@@ -579,13 +582,22 @@ impl Page<'_> {
 
     fn pair(&mut self, index: usize, pair: &Pair, with_paths: bool) {
         let resolution_ns = self.profile.run.distance_resolution_ns;
+        let (median, p90) = (self.between(pair.median_ns.value), self.between(pair.p90_ns.value));
+        let resolution = duration(resolution_ns as f64);
+        let far_share = pair.far_weight.value / pair.weight.value.max(f64::MIN_POSITIVE);
+        let far = match pair.far {
+            true if pair.median_ns.value >= self.findings.far_from => ": far".to_owned(),
+            true => format!(": {} far", percent(far_share.min(1.0))),
+            false => String::new(),
+        };
         let between = if pair.near && self.findings.unit == Unit::Accesses {
-            format!("{} between: near (cache-resident)", self.between(pair.median_ns.value))
+            format!("{median} between: near (cache-resident)")
         } else if pair.near {
-            format!("under {} between: near (cache-resident)", duration(resolution_ns as f64))
+            format!("under {resolution} between: near (cache-resident)")
+        } else if pair.near_median {
+            let half = if self.findings.unit == Unit::Accesses { median } else { resolution };
+            format!("mixed: half within {half}, 10 % beyond {p90}{far}")
         } else {
-            let far = if self.is_far(pair) { ": far" } else { "" };
-            let (median, p90) = (self.between(pair.median_ns.value), self.between(pair.p90_ns.value));
             format!("{median} between (90 % within {p90}){far}")
         };
         let mut remarks = vec![between];
@@ -598,7 +610,7 @@ impl Page<'_> {
         remarks.extend(self.object_of(pair).map(|name| format!("on `{name}`")));
         let number = format!("{}.", index + 1);
         let weight = format!("{:<15}", share(&pair.weight));
-        let weight = if self.is_far(pair) { self.paint("1;31", &weight) } else { self.bold(&weight) };
+        let weight = if pair.far { self.paint("1;31", &weight) } else { self.bold(&weight) };
         self.line(&format!("{number:>4} {weight}  n {:<6} {}", pair.weight.n, remarks.join(", ")));
         let (used, reused) = (self.place(pair.use_place), self.place(pair.reuse_place));
         let ends = format!("     {used} → {reused}");
@@ -773,8 +785,8 @@ impl Page<'_> {
         self.paragraph(&format!(
             "A use is a sampled memory access; its reuse is the next access to the same location (8 bytes or less), by any \
              {by}. Shares are estimates with their 95 % interval in brackets, unless the interval rounds to the share; n is what was seen. Time between use and \
-             reuse is {unit}. Near pairs (under {near}) need no change; far ones are where bringing use \
-             and reuse closer together (fusing loops, blocking, reordering) saves cache misses. The clock finds a program after \
+             reuse is {unit}. Near pairs (nine of ten reuses under {near}) need no change; the far reuses of far and mixed ones are \
+             where bringing use and reuse closer together (fusing loops, blocking, reordering) saves cache misses. The clock finds a program after \
              a slow access, not at it."
         ));
         if self.findings.reuse(64).is_some_and(|lines| !lines.curve.is_empty()) {

@@ -45,11 +45,15 @@ fn far_too(pairs: &mut Vec<Pair>, top: usize) -> usize {
     before - pairs.len()
 }
 
-/// Leaves `top` rows of each table of a report, of tables by cache level so many for each level.
+/// Leaves `top` rows of each table of a report, of tables by cache level so many for each level, and of
+/// pairs also those with the field `far_weight` that are far.
 /// `rows_left_out {table: rows}` counts the others.
 pub fn cut(report: &mut Report, top: usize) {
     let mut cut = Cut { top, left_out: report.rows_left_out.take().unwrap_or_default() };
-    cut.rows("pairs", &mut report.pairs);
+    let (before, mut at) = (report.pairs.len(), 0..);
+    let is_far = |pair: &Pair| pair.far == Some(true) && pair.far_weight.is_some();
+    report.pairs.retain(|pair| at.next().is_some_and(|at| at < top) || is_far(pair));
+    cut.count("pairs", before - report.pairs.len());
     report.objects.iter_mut().for_each(|rows| cut.rows("objects", rows));
     report.objects_summary.iter_mut().for_each(|summary| cut.summary(summary));
     report.not_reused.iter_mut().for_each(|table| cut.rows("not_reused.by_line", &mut table.by_line));
@@ -183,6 +187,15 @@ mod tests {
         // Rows that an earlier cut left out stay counted.
         cut(&mut report, 90);
         assert_eq!(report.rows_left_out.unwrap()["pairs"], 30);
+    }
+
+    #[test]
+    fn far_pairs_are_never_left_out() {
+        let pair = |n: u64| Pair { n, far: Some(n == 3), far_weight: Some(0.1.into()), ..Pair::default() };
+        let mut report = Report { pairs: [1, 2, 3, 4].map(pair).to_vec(), ..Report::default() };
+        tables(&mut report, Some(1));
+        assert_eq!(report.pairs.iter().map(|pair| pair.n).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(report.rows_left_out.unwrap()["pairs"], 2);
     }
 
     #[test]

@@ -76,8 +76,7 @@ pub struct Findings {
     pub advised: Option<Advised>,
     /// Parallelism and mix of instructions; `None` for a profile without them.
     pub execution: Option<Execution>,
-    /// A pair with a median of `far_from` or more is called far:
-    /// [`FAR_NS`], or as many accesses as the program makes meanwhile.
+    /// A reuse of `far_from` or more is called far: [`FAR_NS`], or as many accesses as the program makes meanwhile.
     pub far_from: f64,
     /// Unit of pairs' distances.
     pub unit: Unit,
@@ -158,7 +157,7 @@ impl Findings {
             let windowed = (!profile.windows.is_empty()).then(|| Part::begin(scope, &windowed));
             let cache_use = Part::begin(scope, &cache_use);
             let objects = Part::begin(scope, &objects);
-            found.pairs = run(Pairs::new(&contexts, resolution), observations.reuses.clone());
+            found.pairs = run(Pairs::new(&contexts, resolution, found.far_from), observations.reuses.clone());
             found.histogram = run(TimeDistances::new(resolution), observations.reuses);
             found.hot = run(HotAccesses::new(profile, &contexts), observations.hits);
             found.unseen = run(UnseenUses::new(&contexts), observations.watched);
@@ -342,8 +341,20 @@ pub fn why_empty(profile: &Profile) -> Option<String> {
     ))
 }
 
+/// Causes in the ledger of ticks in other processes' threads.
+const OF_OTHERS: [&str; 2] = ["not a target", "thread of another process"];
+
 fn why_no_samples(profile: &Profile) -> String {
     let ledger = &profile.ledger;
+    let idle = profile.run.cpu_ns < profile.run.wall_ns / 100;
+    let of_others = |(cause, _): &(String, u64)| OF_OTHERS.contains(&cause.as_str());
+    if idle && ledger.seen > 0 && ledger.filtered == ledger.seen && ledger.filtered_by.iter().all(of_others) {
+        return format!(
+            "Nothing was sampled: the traced processes used {:.3} s of CPU time in {:.1} s. Trace them while they work.",
+            profile.run.cpu_ns as f64 / 1e9,
+            profile.run.wall_ns as f64 / 1e9
+        );
+    }
     let why = if ledger.seen == 0 {
         "the sampling clock never fired in the traced processes".to_owned()
     } else if ledger.lost_total() > 0 && ledger.received == 0 {
@@ -364,7 +375,6 @@ fn why_no_samples(profile: &Profile) -> String {
             ledger.received
         )
     };
-    let idle = profile.run.cpu_ns < profile.run.wall_ns / 100;
     let mend = if idle {
         "The traced processes hardly ran (they waited, or were stopped): trace them while they work."
     } else {

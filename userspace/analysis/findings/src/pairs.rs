@@ -22,6 +22,11 @@ use crate::observation::Reuse;
 /// Share in the known weight between two places, from which a data object has a separate pair.
 const MATTERS: f64 = 0.1;
 
+/// A pair is far from this share of far reuses among the pair's reuses on …
+const FAR_OF_PAIR: f64 = 0.1;
+/// … or from this share of all reuses on.
+const FAR_OF_ALL: f64 = 0.01;
+
 /// Reuses between two source places, of a single data object if several matter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
@@ -39,8 +44,17 @@ pub struct Pair {
     pub kernel: Estimate,
     /// Share of this pair's reuses between two threads.
     pub cross_thread: Estimate,
-    /// The median is indistinguishable from 0: the data was surely still in the nearest cache.
+    /// The median is indistinguishable from 0: at least half of the reuses find the data in the nearest
+    /// cache.
+    pub near_median: bool,
+    /// The same of the 90th percentile, in a pair that is not far.
     pub near: bool,
+    /// Far reuses are a tenth of the pair's reuses, or a hundredth of all reuses.
+    pub far: bool,
+    /// Share of all reuses that are far reuses of this pair; `n` counts them.
+    pub far_weight: Estimate,
+    /// Median CPU time between of the far reuses; `None` without any.
+    pub far_median: Option<Estimate>,
     /// The data object with at least half of the weight, and the object's share.
     pub object: Option<(ObjectId, f64)>,
     /// The calling contexts, heaviest first; never empty.
@@ -60,6 +74,8 @@ pub struct ContextPair {
     pub reuse_kind: AccessKind,
     /// Share of the reuses.
     pub weight: Estimate,
+    /// Share of all reuses that are far reuses between these contexts.
+    pub far_weight: f64,
     /// Median CPU time between.
     pub median_ns: Estimate,
 }
@@ -69,13 +85,14 @@ pub struct ContextPair {
 pub struct Pairs<'a> {
     contexts: &'a Contexts,
     resolution_ns: u64,
+    far_from: f64,
     reuses: Vec<Reuse>,
 }
 
 impl<'a> Pairs<'a> {
-    /// Starts empty. Medians below `resolution_ns` are "near".
-    pub fn new(contexts: &'a Contexts, resolution_ns: u64) -> Self {
-        Self { contexts, resolution_ns, reuses: Vec::new() }
+    /// Starts empty. Distances below `resolution_ns` are near, those of `far_from` or more are far.
+    pub fn new(contexts: &'a Contexts, resolution_ns: u64, far_from: f64) -> Self {
+        Self { contexts, resolution_ns, far_from, reuses: Vec::new() }
     }
 }
 
@@ -105,6 +122,8 @@ impl Analysis for Pairs<'_> {
                 .filter(|object| several.get(&place_pair(reuse)).is_some_and(|all| all.contains(object)))
         };
         let pair_of = |reuse: &Reuse| (place_pair(reuse), object(reuse));
+        let is_far = |reuse: &Reuse| reuse.distance_ns as f64 >= self.far_from;
+        let whole: f64 = reuses.iter().map(|reuse| reuse.weight).sum();
         let mut by_pair: HashMap<_, Vec<ContextPair>> = HashMap::new();
         let key = |reuse: &Reuse| (reuse.use_context, reuse.reuse_context, object(reuse));
         for ((use_context, reuse_context, _), weight, members) in groups(&reuses, key) {
@@ -114,30 +133,62 @@ impl Analysis for Pairs<'_> {
                 use_kind: agreed(members.iter().map(|reuse| reuse.use_kind)),
                 reuse_kind: agreed(members.iter().map(|reuse| reuse.reuse_kind)),
                 weight,
+                far_weight: members
+                    .iter()
+                    .filter(|reuse| is_far(reuse))
+                    .map(|reuse| reuse.weight)
+                    .sum::<f64>()
+                    / whole.max(f64::MIN_POSITIVE),
                 median_ns: between(&members, 0.5),
             });
         }
-        let pair = |(key, weight, members): Group<'_, ((PlaceId, PlaceId), Option<ObjectId>)>| {
+        let pairs = groups(&reuses, pair_of);
+        let far_weights = far_weights(&pairs, is_far);
+        type PairKey = ((PlaceId, PlaceId), Option<ObjectId>);
+        let pair = |((key, weight, members), far_weight): (Group<'_, PairKey>, Estimate)| {
             let (use_place, reuse_place) = key.0;
-            let median_ns = between(&members, 0.5);
+            let (median_ns, p90_ns) = (between(&members, 0.5), between(&members, 0.9));
             // Distances indistinguishable from far distances are not called near.
             let unsure = members.iter().all(|reuse| reuse.within.is_some());
-            let near_if = if unsure { median_ns.high } else { median_ns.value };
+            let is_near = |distance: &Estimate| {
+                let most = if unsure { distance.high } else { distance.value };
+                most < self.resolution_ns as f64
+            };
+            let far = far_weight.n > 0
+                && (far_weight.value >= FAR_OF_PAIR * weight.value || far_weight.value >= FAR_OF_ALL);
+            let far_members: Vec<&Reuse> = members.iter().copied().filter(|reuse| is_far(reuse)).collect();
             Pair {
                 use_place,
                 reuse_place,
                 weight,
                 median_ns,
-                p90_ns: between(&members, 0.9),
+                p90_ns,
                 kernel: share_of(members.iter().map(|reuse| (reuse.kernel, reuse.counted()))),
                 cross_thread: share_of(members.iter().map(|reuse| (reuse.cross_thread, reuse.counted()))),
-                near: near_if < self.resolution_ns as f64,
+                near_median: is_near(&median_ns),
+                near: is_near(&p90_ns) && !far,
+                far,
+                far_weight,
+                far_median: (!far_members.is_empty()).then(|| between(&far_members, 0.5)),
                 object: most_of(&members),
                 contexts: by_pair.remove(&key).unwrap_or_default(),
             }
         };
-        groups(&reuses, pair_of).into_iter().map(pair).collect()
+        pairs.into_iter().zip(far_weights).map(pair).collect()
     }
+}
+
+/// Share of all reuses that are far reuses of each group.
+fn far_weights<K>(groups: &[Group<'_, K>], is_far: impl Fn(&Reuse) -> bool) -> Vec<Estimate> {
+    let members = groups.iter().enumerate().flat_map(|(group, (_, _, members))| {
+        // Reuses that are not far are one more group.
+        let is_far = &is_far;
+        members.iter().map(move |reuse| (if is_far(reuse) { group } else { groups.len() }, reuse.counted()))
+    });
+    let members: Vec<(usize, Counted)> = members.collect();
+    let mut far = shares(&members, groups.len() + 1);
+    far.truncate(groups.len());
+    far
 }
 
 /// The objects with separate pairs, for each pair of places with at least two.

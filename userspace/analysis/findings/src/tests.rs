@@ -16,6 +16,11 @@ fn emptiness_has_a_cause_from_the_ledger() {
         assert!(why.contains(words), "{why}");
     };
     let mut profile = Maker::new().profile;
+    (profile.run.cpu_ns, profile.ledger.seen, profile.ledger.filtered) = (MS, 2, 2);
+    profile.run.wall_ns = 3_000 * MS;
+    profile.ledger.filtered_by = vec![("not a target".to_owned(), 2)];
+    says(&profile, "the traced processes used 0.001 s of CPU time in 3.0 s. Trace them while they work.");
+    let mut profile = Maker::new().profile;
     says(&profile, "the sampling clock never fired");
     profile.run.cpu_ns = MS;
     says(&profile, "hardly ran");

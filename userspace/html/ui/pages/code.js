@@ -53,7 +53,7 @@ function numbers(doc) {
       if (!file || !line) continue;
       const of = at(file, line);
       of.pairs += p.weight[pair] || 0;
-      const far = p.far[pair] === 2 ? p.weight[pair] || 0 : 0;
+      const far = doc.farWeight(pair);
       of.far = (of.far ?? 0) + far;
     }
   }

@@ -116,7 +116,7 @@ function tiles(doc) {
     const pointer = `/verdict/per_mille/${level}`;
     list.push(
       tile(
-        `of 1,000 accesses ${WHERE[level]}`,
+        `of 1,000 line touches ${WHERE[level]}`,
         shown(doc, `${pointer}/value`, plain),
         ['95 %: ', ends(doc, `${pointer}/ci95`, plain)],
         bar(value.value, value.ci95, most),
@@ -518,7 +518,7 @@ function distances(doc, state, redraw) {
 }
 
 function pairs(doc) {
-  const far = doc.hasFar ? doc.order(FAR).filter((id) => doc.pairs.weight[id] >= 0.0005) : [];
+  const far = doc.hasFar ? doc.order(FAR).filter((id) => doc.farWeight(id) >= 0.0005) : [];
   const order = (
     far.length ? far : doc.order().sort((a, b) => doc.pairs.weight[b] - doc.pairs.weight[a] || a - b)
   ).slice(0, 6);
@@ -539,7 +539,9 @@ function pairs(doc) {
           h(
             'a',
             { href: hash('pairs', { id }), class: 'row-link' },
-            shown(doc, `${pointer}/weight`, share, pair.weight),
+            far.length && known(pair.farTime)
+              ? shown(doc, `${pointer}/far_weight`, share, pair.farWeight)
+              : shown(doc, `${pointer}/weight`, share, pair.weight),
           ),
           h(
             'div',
@@ -554,7 +556,9 @@ function pairs(doc) {
               known(pair.time)
                 ? [
                     ' ',
-                    shown(doc, `${pointer}/time_median/value`, unit, pair.time),
+                    far.length && known(pair.farTime)
+                      ? shown(doc, `${pointer}/far_median/value`, unit, pair.farTime)
+                      : shown(doc, `${pointer}/time_median/value`, unit, pair.time),
                     pair.unit === 'cpu_ns' ? ' apart' : ' accesses apart',
                   ]
                 : null,

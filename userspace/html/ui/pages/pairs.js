@@ -127,7 +127,7 @@ function grouped(doc, rows, by) {
         : `${label(doc.place(doc.pairs.use[at]))} → ${label(doc.place(doc.pairs.reuse[at]))}`;
     const group = groups.get(key) ?? { key, weight: 0, far: 0, n: 0, pairs: 0 };
     group.weight += doc.pairs.weight[at];
-    if (doc.pairs.far[at] === FAR) group.far += doc.pairs.weight[at];
+    group.far += doc.farWeight(at);
     group.n += doc.pairs.count[at];
     group.pairs += 1;
     groups.set(key, group);

@@ -1,6 +1,6 @@
 // Call tree as icicle: the outermost call on top, width by far reuses, lost bytes or CPU time.
 
-import { base, cacheName, FAR, isStartUp } from '../doc.js';
+import { base, cacheName, isStartUp } from '../doc.js';
 import { h, link, muted, name, replace, clean } from '../dom.js';
 import { bytes, share } from '../format.js';
 import { bar, card, choice, details, empty, hash, select, table } from '../parts.js';
@@ -36,9 +36,10 @@ function metrics(doc) {
   const of = (column, isFar) => (root) => {
     const memo = new Map();
     for (let at = 0; at < doc.n; at += 1) {
-      if (isFar && p.far[at] !== FAR) continue;
+      const weight = isFar ? doc.farWeight(at) : p.weight[at] || 0;
+      if (!weight) continue;
       const node = column[at];
-      memo.set(node, (memo.get(node) ?? 0) + (p.weight[at] || 0));
+      memo.set(node, (memo.get(node) ?? 0) + weight);
     }
     for (const [node, weight] of memo) add(root, doc.path(node), weight);
   };

@@ -239,7 +239,7 @@ async function numbers(name, page, report) {
       fault(name, `${row.json} is ${value}, shown ${row.shown}`);
   }
   // Texts between the numbers have some of their own.
-  const allowed = /^(\s*[.,·:()[\]]*\s*)*(95 %:|of 1,000 accesses.*|, 90 % within|\s*95 %\s*)?\s*$/;
+  const allowed = /^(\s*[.,·:()[\]]*\s*)*(95 %:|of 1,000 line touches.*|, 90 % within|\s*95 %\s*)?\s*$/;
   for (const text of seen.bare)
     if (!allowed.test(text.replaceAll('\u00a0', ' ').trim()))
       fault(name, `a number without a source: ${text.trim().slice(0, 100)}`);

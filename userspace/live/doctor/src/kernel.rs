@@ -65,7 +65,7 @@ fn lockdown_check(mounted: bool, text: Option<&str>) -> Check {
     match active {
         None if mounted && text.is_none() => found("not built into this kernel"),
         None => found("securityfs is not mounted")
-            .unknown("in its mode \"confidentiality\" the eBPF object is refused: see that line")
+            .unknown("in its mode \"confidentiality\" the eBPF object is refused: the line \"eBPF object\" says whether it loads")
             .mend("sudo mount -t securityfs securityfs /sys/kernel/security"),
         // Reading kernel memory from eBPF is refused in this mode only (LOCKDOWN_BPF_READ_KERNEL):
         // https://github.com/torvalds/linux/blob/v6.12/include/linux/security.h

@@ -20,7 +20,7 @@ use locality_kernel::sources::{
 const OTHERWISE: &str = "accesses are found by stopping the thread (zero-skid stop) and by decoding";
 /// What replaces counts from the hardware.
 const WITHOUT_COUNTS: &str = "accesses per CPU time are estimated from samples, with an interval";
-const ON_THE_HOST: &str = "qemu-system-x86_64 -cpu host,pmu=on …";
+const BY_THE_HOST: &str = "only the owner of the host can offer a PMU (QEMU: -cpu host,pmu=on)";
 
 pub(super) fn checks() -> Vec<Check> {
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
@@ -61,9 +61,7 @@ fn judge_addresses(offer: &Offer, tried: Tried, cpu: &Cpu) -> Check {
         (true, Vendor::Amd) => check.degraded(format!(
             "{OTHERWISE}; most hosts do not hand IBS to virtual machines: trace on the host to have it"
         )),
-        (true, _) => {
-            check.degraded(format!("{OTHERWISE}; a virtual machine's host may offer a PMU")).mend(ON_THE_HOST)
-        }
+        (true, _) => check.degraded(format!("{OTHERWISE}; {BY_THE_HOST}")),
         (false, _) => check.degraded(OTHERWISE),
     }
 }
@@ -81,10 +79,13 @@ fn judge_counters(found: Result<Counting, NotCounted>, cpu: &Cpu) -> Check {
             }
         }
         Err(why) => {
-            let refused = check(why.to_string()).degraded(WITHOUT_COUNTS);
             let no_unit = matches!(&why, NotCounted::Refused(_, error)
                 if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)));
-            if cpu.is_virtual && no_unit { refused.mend(ON_THE_HOST) } else { refused }
+            let reason = match cpu.is_virtual && no_unit {
+                true => format!("{WITHOUT_COUNTS}; {BY_THE_HOST}"),
+                false => WITHOUT_COUNTS.to_owned(),
+            };
+            check(why.to_string()).degraded(reason)
         }
     }
 }
@@ -142,8 +143,10 @@ mod tests {
     fn what_is_missing_is_told_with_what_mends_it() {
         let check = judge_addresses(&without(Kind::PebsLoads), vec![], &VIRTUAL);
         assert_eq!(check.found, "Intel PEBS loads: the machine shows no PMU");
-        assert_eq!((check.state, check.mend.as_deref()), (State::Degraded, Some(ON_THE_HOST)));
-        assert_eq!(judge_addresses(&without(Kind::PebsLoads), vec![], &REAL).mend, None);
+        assert_eq!((check.state, &check.mend), (State::Degraded, &None));
+        assert!(check.consequence.unwrap().contains(BY_THE_HOST));
+        let real = judge_addresses(&without(Kind::PebsLoads), vec![], &REAL);
+        assert!(!real.consequence.unwrap().contains(BY_THE_HOST));
         let ibs = judge_addresses(&without(Kind::IbsOp), vec![], &AMD);
         assert!(ibs.mend.is_none() && ibs.consequence.unwrap().contains("on the host"));
         let arm = judge_addresses(&without(Kind::ArmSpe), vec![], &Cpu { vendor: Vendor::Other, ..REAL });
@@ -159,9 +162,11 @@ mod tests {
         assert!(open(amd).consequence.unwrap().contains("dispatch"));
         let error = |number| Err(NotCounted::Refused(intel.name, io::Error::from_raw_os_error(number)));
         let missing = judge_counters(error(libc::ENOENT), &VIRTUAL);
-        assert_eq!((missing.state, missing.mend.as_deref()), (State::Degraded, Some(ON_THE_HOST)));
-        assert_eq!(judge_counters(error(libc::EACCES), &VIRTUAL).mend, None);
-        assert_eq!(judge_counters(error(libc::ENOENT), &REAL).mend, None);
+        assert_eq!((missing.state, &missing.mend), (State::Degraded, &None));
+        assert!(missing.consequence.unwrap().contains(BY_THE_HOST));
+        let of_host = |found, cpu| judge_counters(found, cpu).consequence.unwrap().contains(BY_THE_HOST);
+        assert!(!of_host(error(libc::EACCES), &VIRTUAL));
+        assert!(!of_host(error(libc::ENOENT), &REAL));
         for why in [NotCounted::Unknown, NotCounted::Hybrid(intel.name), NotCounted::Silent(intel.name)] {
             let check = judge_counters(Err(why), &VIRTUAL);
             assert_eq!((check.state, check.mend), (State::Degraded, None));

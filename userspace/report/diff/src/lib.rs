@@ -91,7 +91,12 @@ pub enum Unfit {
 /// # Errors
 /// Sides without anything in common, or without a quantity of a condition.
 pub fn compare(base: &Input, new: &Input, options: &Options) -> Result<Diff, Unfit> {
-    let read = |input: &Input| -> Vec<Side> { input.reports.iter().map(Side::of).collect() };
+    // Reports of earlier versions have only the whole weight of pairs with far reuses.
+    let pairs = base.reports.iter().chain(&new.reports).flat_map(|report| &report.pairs);
+    let has_far_weights = pairs.filter(|pair| pair.far == Some(true)).all(|pair| pair.far_weight.is_some());
+    let read = |input: &Input| -> Vec<Side> {
+        input.reports.iter().map(|report| Side::of(report, has_far_weights)).collect()
+    };
     let new_sides = read(new);
     let merged = new_sides.iter().fold(Side::default(), |mut all, side| {
         all.parts.extend(side.parts.clone());

@@ -38,15 +38,15 @@ pub struct Side {
 }
 
 impl Side {
-    /// Reads a report with all rows.
-    pub fn of(report: &Report) -> Self {
+    /// Reads a report with all rows. Far pairs count with their far reuses (`far_weights`), or with all.
+    pub fn of(report: &Report, far_weights: bool) -> Self {
         let mut side = Self::default();
         let lines = report.reuse.get("64");
         let levels = Levels::of(report);
         side.whole(report, lines, &levels);
         side.objects(report, &levels);
         side.code(report, &levels);
-        side.pairs(report);
+        side.pairs(report, far_weights);
         side
     }
 
@@ -129,9 +129,13 @@ impl Side {
         }
     }
 
-    fn pairs(&mut self, report: &Report) {
+    fn pairs(&mut self, report: &Report, far_weights: bool) {
         for pair in report.pairs.iter().filter(|pair| pair.far == Some(true)) {
-            let Some(weight) = value(pair.weight, pair.weight_ci95) else { continue };
+            let (weight, ci95) = match pair.far_weight.filter(|_| far_weights) {
+                Some(weight) => (weight, pair.far_weight_ci95),
+                None => (pair.weight, pair.weight_ci95),
+            };
+            let Some(weight) = value(weight, ci95) else { continue };
             let part = Part::Pair(end(&pair.used), end(&pair.reuse));
             self.add(part, Quantity::Reuses, Value { n: Some(pair.n), ..weight }.times(1000.0));
         }

@@ -1,7 +1,7 @@
 //! Call paths of a live profile with all metrics.
 //!
 //! Totals are as in the report (locality-report/2): `cpu` is `run.cpu_s`, `accesses` is `run.cpu_s`
-//! times `windows.accesses_per_ns`, `far` is the sum of the weights of far pairs in millionths,
+//! times `windows.accesses_per_ns`, `far` is the share of far reuses in millionths,
 //! `misses` and `wasted` are `lines_loaded` and `spatial_loss_bytes` of the levels of `cache_use`.
 
 use std::collections::HashMap;
@@ -76,7 +76,7 @@ impl Paths<'_> {
     }
 
     fn far(&mut self, end: End) {
-        let is_far = |pair: &&Pair| pair.median_ns.value >= self.findings.far_from;
+        let is_far = |pair: &&Pair| pair.far_weight.n > 0;
         let far: Vec<&Pair> = self.findings.pairs.iter().filter(is_far).collect();
         let column = self.builder.column(Metric::Far, "count", None);
         for pair in far {
@@ -89,13 +89,13 @@ impl Paths<'_> {
             let mut labels: Labels = name.into_iter().map(|name| (key, name)).collect();
             let object = pair.object.and_then(|(object, _)| object_name(self.profile, Some(object)));
             labels.extend(object.map(|name| ("object", name.to_owned())));
-            for context in &pair.contexts {
+            for context in pair.contexts.iter().filter(|context| context.far_weight > 0.0) {
                 let at = match end {
                     End::Use => context.use_context,
                     End::Reuse => context.reuse_context,
                 };
                 let path = self.path(Some(at));
-                self.builder.add(column, path, labels.clone(), context.weight.value * MILLION);
+                self.builder.add(column, path, labels.clone(), context.far_weight * MILLION);
             }
         }
     }

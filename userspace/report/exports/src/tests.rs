@@ -41,8 +41,8 @@ fn folded(profile: &Profile, metric: &str) -> BTreeMap<String, u64> {
 fn totals(profile: &Profile) -> BTreeMap<String, f64> {
     let report = serde_json::to_value(json::report(profile, &Findings::of(profile))).unwrap();
     let cpu_s = report["run"]["cpu_s"].as_f64().unwrap();
-    let far = report["pairs"].as_array().unwrap().iter().filter(|pair| pair["far"] == true);
-    let far: f64 = far.map(|pair| pair["weight"].as_f64().unwrap()).sum();
+    let pairs = report["pairs"].as_array().unwrap().iter();
+    let far: f64 = pairs.map(|pair| pair["far_weight"].as_f64().unwrap()).sum();
     let mut totals = BTreeMap::from([("cpu".to_owned(), cpu_s * 1e9), ("far".to_owned(), far * 1e6)]);
     if let Some(rate) = report["windows"]["accesses_per_ns"].as_f64() {
         totals.insert("accesses".to_owned(), rate * cpu_s * 1e9);

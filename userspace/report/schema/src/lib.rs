@@ -139,7 +139,8 @@ pub struct Report {
     /// Exact, with `--parallelism`: of the run, or of the function named by a single `--inclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<parallelism::Parallelism>,
-    /// Whether the run was cut short or rows were left out; `report` then exits 1.
+    /// Whether the run was cut short, or the profile is incomplete; `report` then exits 1. Rows left out by
+    /// a limit of rows are in `rows_left_out` and do not count here.
     pub partial: bool,
     /// Distances and miss ratios by bytes of a granule: `8` and `64` of a
     /// live report, the granules asked for (six at most) in an exact one.
@@ -147,6 +148,7 @@ pub struct Report {
     /// Rows left out of each table (`pairs`, `hot.by_line`, …), beyond 100 or beyond
     /// `--top`. In tables by cache level, the limit holds for each level; in an
     /// exact report's `pairs`, half of the limit is by reuses and half by misses.
+    /// Pairs that are `far` always belong to a live report's rows, whatever the limit.
     /// `/1` has all rows unless `--top` is given. Absent if no row was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_left_out: Option<BTreeMap<String, u64>>,

@@ -26,10 +26,19 @@ pub struct Pair {
     /// Live: share of reuses by another thread than the use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_thread_share: Option<Estimate>,
-    /// Live: whether the median is at least 100 µs of CPU time, or as many accesses as the run
-    /// makes in 100 µs.
+    /// Live: whether far reuses are at least a tenth of the pair's reuses, or a hundredth of all reuses. A
+    /// far reuse comes after at least 100 µs of CPU time, or as many accesses as the run makes in 100 µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub far: Option<bool>,
+    /// Live: median time distance of the far reuses alone; absent without any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far_median: Option<Distance>,
+    /// Live: share of all reuses that are far reuses of this pair, by which far pairs are ranked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far_weight: Option<Number>,
+    /// Live: interval of `far_weight`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub far_weight_ci95: Option<Interval>,
     /// Live: share of reuses by the kernel on the program's behalf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<Estimate>,
@@ -38,7 +47,7 @@ pub struct Pair {
     pub misses: Option<BTreeMap<String, u64>>,
     /// Reuses seen.
     pub n: u64,
-    /// Live: whether the reuse comes before the data can leave the caches.
+    /// Live: whether nine of ten reuses come before the data can leave the caches, in a pair that is not far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub near: Option<bool>,
     /// Live: the data object with at least half of the weight; absent without one.

@@ -80,14 +80,18 @@ impl Json<'_> {
 
     fn place(&self, (frame, line): (Option<FrameId>, Option<u32>)) -> Place {
         let frame = frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        // A function without a name is called by its address.
+        let address =
+            frame.filter(|frame| line.is_none() && frame.function.is_some()).and_then(Frame::address_in_file);
+        let module = frame.and_then(|frame| frame.module).filter(|_| address.is_some());
         Place {
-            // A function without a name is called by its address.
-            address: frame
-                .filter(|frame| line.is_none() && frame.function.is_some())
-                .and_then(Frame::address_in_file),
+            address,
             file: frame.and_then(|frame| frame.file.clone()),
             function: frame.map(|frame| function_name(self.profile, frame)),
             line,
+            module: module
+                .and_then(|id| self.profile.modules.get(id.0 as usize))
+                .map(|module| module.path.clone()),
             via: None,
         }
     }

@@ -91,6 +91,7 @@ impl<'a> Frames<'a> {
             file: frame.and_then(|frame| frame.file.clone()),
             function: frame.map(|frame| function_name(self.profile, frame)),
             line: frame.and_then(|frame| frame.line),
+            module: None,
             via: place.via,
         }
     }

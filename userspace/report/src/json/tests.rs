@@ -221,7 +221,7 @@ fn earlier_reports_have_no_verdict_advice_loops_and_kernel_time() {
     let keys = |report: &Report| serde_json::to_value(report).unwrap().as_object().unwrap().clone();
     assert!(new.iter().all(|field| keys(&full).contains_key(*field)));
     let mut cut = full.clone();
-    as_earlier(&mut cut);
+    as_earlier(&mut cut, &findings);
     assert_eq!(page(&cut), print(&profile, &findings));
     assert!(new.iter().all(|field| !keys(&cut).contains_key(*field)));
     let tables = |report: &mut Report| crate::top::tables(report, None);

@@ -34,7 +34,7 @@ const STEP: f64 = 0.01;
 /// What the grades are, in a sentence.
 pub fn rule() -> String {
     format!(
-        "Of 1,000 accesses, good locality has fewer than {GOOD_BELOW_LAST} that miss the last cache and fewer \
+        "Of 1,000 line touches, good locality has fewer than {GOOD_BELOW_LAST} that miss the last cache and fewer \
          than {GOOD_BELOW_FIRST} that miss the first one, and poor locality has more than {POOR_ABOVE_LAST} \
          that miss the last cache. A verdict says \"probably\" where the 95 % interval reaches beyond the grade, \
          but four fifths of the draws lie within it and none of the interval lies in the opposite grade. \
@@ -172,7 +172,7 @@ fn sentence(
     if let Some(first) = misses("L1").filter(|_| per_mille.get("L1") != per_mille.get("LLC")) {
         parts.push(format!("{first} miss the first cache"));
     }
-    let of = format!("of 1,000 accesses {}", parts.join(" and "));
+    let of = format!("of 1,000 line touches {}", parts.join(" and "));
     match grade {
         Grade::Unsure => format!(
             "The locality is not certain, from {} to {}: {of}; a longer trace narrows the intervals.",
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!((near.grade, near.probably), (Grade::Poor, true));
         assert_eq!(
             near.sentence,
-            "The locality is probably poor: of 1,000 accesses 127 [3.0–265] go to memory and 279 [160–414] miss the first cache."
+            "The locality is probably poor: of 1,000 line touches 127 [3.0–265] go to memory and 279 [160–414] miss the first cache."
         );
     }
 

@@ -42,6 +42,8 @@ const INTERVALS_FROM: usize = 80;
 const TYPES_FROM: usize = 121;
 /// Less that a cache loads in a second of CPU time is not said.
 const LEAST_LOADED: f64 = 1e6;
+/// Misses of a thousand touches that print as 0 are fewer.
+const LEAST_PER_MILLE: f64 = 0.05;
 /// Column of the text after a label.
 const LABELLED: usize = 12;
 
@@ -314,7 +316,7 @@ impl Screen<'_> {
         [Line::starting(paint, title.trim_end().chars().count(), first)].into_iter().chain(rest).collect()
     }
 
-    /// "Of 1,000 accesses 127 [2–265] go to memory, 212 [108–343] miss L2 and 279 [160–414] miss L1."
+    /// "Of 1,000 line touches 127 [2–265] go to memory, 212 [108–343] miss L2 and 279 [160–414] miss L1."
     fn misses(&self, verdict: &Verdict) -> Option<String> {
         let per_mille = &verdict.per_mille;
         let last = per_mille.get("LLC");
@@ -330,7 +332,7 @@ impl Screen<'_> {
         let (end, begin) = parts.split_last()?;
         let begin = begin.join(", ");
         let and = if begin.is_empty() { "" } else { " and " };
-        Some(format!("Of 1,000 accesses {begin}{and}{end}."))
+        Some(format!("Of 1,000 line touches {begin}{and}{end}."))
     }
 
     fn wait(&self, verdict: &Verdict) -> Option<String> {
@@ -342,7 +344,14 @@ impl Screen<'_> {
     fn traffic(&self) -> Option<String> {
         let levels = &self.report.cache_use.as_ref()?.levels;
         let per_second = |level: &LevelUse| self.loaded_per_second(level);
-        let has_loads = |level: &LevelUse| per_second(level).is_some_and(|n| n >= LEAST_LOADED);
+        // A miss ratio that prints as 0 is from the same data, so bytes beside it would contradict it.
+        let has_misses = |level: &LevelUse| {
+            let ratios = self.report.verdict.as_ref().map(|verdict| &verdict.per_mille);
+            let ratio = ratios.and_then(|ratios| ratios.get(crate::level_label(&level.level)));
+            ratio.and_then(|ratio| ratio.value.finite()).is_none_or(|n| n >= LEAST_PER_MILLE)
+        };
+        let has_loads =
+            |level: &LevelUse| has_misses(level) && per_second(level).is_some_and(|n| n >= LEAST_LOADED);
         let (index, level) = levels.iter().enumerate().rfind(|(_, level)| has_loads(level))?;
         let bytes = locality_units::print::bytes(per_second(level)? as u64);
         let from = match index + 1 == levels.len() {

@@ -7,12 +7,13 @@ use locality_model::testing::{Maker, US, demo};
 use proptest::prelude::*;
 
 use super::*;
+use crate::cpu_time_histogram::FAR_NS;
 use crate::observation::Observations;
 
 fn pairs_of(profile: &Profile) -> (Contexts, Vec<Pair>) {
     let contexts = Contexts::new(profile);
     let observations = Observations::of(profile, &contexts);
-    let mut analysis = Pairs::new(&contexts, profile.run.distance_resolution_ns);
+    let mut analysis = Pairs::new(&contexts, profile.run.distance_resolution_ns, FAR_NS as f64);
     observations.reuses.into_iter().for_each(|reuse| analysis.observe(reuse));
     let pairs = analysis.finish();
     (contexts, pairs)
@@ -67,7 +68,7 @@ fn a_line_has_a_pair_for_each_object_that_matters() {
     let contexts = Contexts::new(&make.profile);
     let observations = Observations::of(&make.profile, &contexts);
     let found = |object: &dyn Fn(usize) -> Option<u32>| {
-        let mut analysis = Pairs::new(&contexts, make.profile.run.distance_resolution_ns);
+        let mut analysis = Pairs::new(&contexts, make.profile.run.distance_resolution_ns, FAR_NS as f64);
         for (number, reuse) in observations.reuses.iter().enumerate() {
             analysis.observe(Reuse { object: object(number).map(ObjectId), ..reuse.clone() });
         }
@@ -81,12 +82,32 @@ fn a_line_has_a_pair_for_each_object_that_matters() {
     let told = |pair: &Pair| (pair.object.map(|(id, _)| id.0), pair.weight.n, pair.near);
     let mut all: Vec<_> = pairs.iter().map(told).collect();
     all.sort_unstable();
-    assert_eq!(all, [(None, 6, true), (Some(0), 17, true), (Some(1), 17, false)]);
+    assert_eq!(all, [(None, 6, false), (Some(0), 17, true), (Some(1), 17, false)]);
     assert!(
         pairs.iter().all(|pair| pair.contexts.iter().map(|of| of.weight.n).sum::<u64>() == pair.weight.n)
     );
     // One alone has all of the pair, whatever is not known.
     assert_eq!(found(&|number| (number % 2 == 0).then_some(3)).len(), 1);
+}
+
+/// The median hides four tenths of the reuses.
+#[test]
+fn a_pair_with_far_reuses_is_not_near() {
+    let mut make = Maker::new();
+    for number in 0..10 {
+        let distance = if number < 6 { 5 * US } else { 40_000 * US };
+        make.reuse("walk a.c:5", "walk a.c:5", distance);
+        make.reuse("walk a.c:7", "walk a.c:7", 5 * US);
+    }
+    let (_, pairs) = pairs_of(&make.profile);
+    let mixed = pairs.iter().find(|pair| pair.far).unwrap();
+    assert_eq!((mixed.near_median, mixed.near, mixed.far_weight.n), (true, false, 4));
+    assert!((mixed.far_weight.value - 0.2).abs() < 1e-9, "{:?}", mixed.far_weight);
+    assert_eq!(mixed.far_median.map(|median| median.value), Some(40_000_000.0));
+    let of_contexts: f64 = mixed.contexts.iter().map(|context| context.far_weight).sum();
+    assert!((of_contexts - mixed.far_weight.value).abs() < 1e-9);
+    let near = pairs.iter().find(|pair| !pair.far).unwrap();
+    assert_eq!((near.near, near.far_weight.n, near.far_median), (true, 0, None));
 }
 
 /// A random profile over five lines: (use line, reuse line, distance in µs, survival in eighths).
@@ -135,7 +156,7 @@ proptest! {
         let profile = made(&rows);
         let (contexts, whole) = pairs_of(&profile);
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut parts = vec![Pairs::new(&contexts, profile.run.distance_resolution_ns); shards];
+        let mut parts = vec![Pairs::new(&contexts, profile.run.distance_resolution_ns, FAR_NS as f64); shards];
         let mut reuses = Observations::of(&profile, &contexts).reuses;
         random.shuffle(&mut reuses);
         for reuse in reuses {

@@ -14,6 +14,10 @@ const MANY: u64 = 400;
 const SOME: u64 = 100;
 /// Longest segment of an agent.
 const LONGEST_SEGMENT_S: f64 = 3600.0;
+/// Beginning of the tracer's note on assumed costs.
+const ESTIMATED_COST: &str = "The cost is an estimate: ";
+/// Miss ratios are of little use for advice where loops of known speed have a smaller part of the time.
+const MOST_OF_TIME: f64 = 0.5;
 /// Less time in the kernel is not said.
 const LITTLE: f64 = 0.02;
 /// Places of entry into the kernel on the screen, and required samples of each.
@@ -64,11 +68,15 @@ impl Screen<'_> {
             None if samples >= SOME => "FAIR",
             None => "WEAK",
         };
-        text = format!("{grade}: {text}");
+        text = match widest {
+            Some(_) => format!("Miss ratios {grade}: {text}"),
+            None => format!("{grade}: {text}"),
+        };
         if let Some(half) = widest {
-            text.push_str(&format!(", miss ratios within ± {:.0} points", (half * 100.0).ceil()));
+            text.push_str(&format!(", within ± {:.0} points", (half * 100.0).ceil()));
         }
         text.push('.');
+        text.extend(self.loops_of_known_speed());
         let wall = run.wall_s.finite().filter(|seconds| *seconds >= 1.0);
         if let Some(wall) = wall.filter(|_| grade != "GOOD") {
             let longer = rounded(wall * 4.0);
@@ -98,6 +106,15 @@ impl Screen<'_> {
     fn is_segment(&self) -> bool {
         let name = self.options.file.as_deref().and_then(|file| file.rsplit('/').next());
         name.is_some_and(|name| name.starts_with("segment-") && name.ends_with(".locality"))
+    }
+
+    /// The part of the CPU time in loops of known speed, if that is small.
+    fn loops_of_known_speed(&self) -> Option<String> {
+        let loops = self.report.loops.as_ref()?;
+        let known = loops.iter().filter(|of| of.cycles.is_some() || of.iterations.is_some());
+        let share: f64 = known.filter_map(|of| of.share.value.finite()).sum();
+        (share < MOST_OF_TIME)
+            .then(|| format!(" Loops of known speed have {} of the CPU time.", percent(share)))
     }
 
     fn kernel(&self) -> Option<String> {
@@ -153,7 +170,10 @@ impl Screen<'_> {
 
     /// The most important ones, as much of each as there is room for.
     fn notices(&self) -> Vec<Line> {
-        let (notices, most, height) = (&self.report.notices, self.rows.notices, self.rows.of_notice);
+        let (most, height) = (self.rows.notices, self.rows.of_notice);
+        // What a trace without samples cost is of no interest here.
+        let is_of_cost = |notice: &str| self.report.empty.is_some() && notice.starts_with(ESTIMATED_COST);
+        let notices: Vec<&String> = self.report.notices.iter().filter(|notice| !is_of_cost(notice)).collect();
         let columns = self.columns - LABELLED;
         let more = notices.len().saturating_sub(most);
         let mut lines = Vec::new();

@@ -12,6 +12,7 @@ use crate::schema::{
     objects::{Object, ObjectLine},
     pairs::Pair,
     place::Place,
+    reuse::Distance,
 };
 
 /// Rows with a smaller share are left out.
@@ -275,11 +276,14 @@ impl Screen<'_> {
             return Vec::new();
         }
         let far = all.iter().enumerate().filter(|(_, pair)| pair.far == Some(true));
-        let far: Vec<(usize, &Pair)> = far.collect();
+        let mut far: Vec<(usize, &Pair)> = far.collect();
+        let far_weight =
+            |pair: &Pair| pair.far_weight.or(Some(pair.weight)).and_then(|weight| weight.finite());
+        far.sort_by(|(_, a), (_, b)| far_weight(b).unwrap_or(0.0).total_cmp(&far_weight(a).unwrap_or(0.0)));
         if far.is_empty() {
             return self.labelled(
                 "Far reuses",
-                "No pair has a far median; --pairs lists all pairs.",
+                "No pair has far reuses to speak of; --pairs lists all pairs.",
                 Paint::Bold,
             );
         }
@@ -296,7 +300,7 @@ impl Screen<'_> {
         const SEEN: usize = 6;
         let gap = if object_columns > 0 { 2 } else { 0 };
         let room = self.columns.saturating_sub(3 + share_columns + BETWEEN + SEEN + object_columns + gap + 6);
-        let first = far.first().and_then(|(_, pair)| pair.time_median.as_ref());
+        let first = far.first().and_then(|(_, pair)| far_distance(pair));
         let is_time = first.is_some_and(|time| time.unit == "cpu_ns");
         let between = if is_time { "apart" } else { "accesses" };
         let head = format!(
@@ -310,7 +314,7 @@ impl Screen<'_> {
         );
         let mut lines = vec![Self::heading(head.trim_end())];
         for (index, (_, pair)) in far.iter().take(self.rows.pairs).enumerate() {
-            let distance = pair.time_median.as_ref().and_then(|time| time.value.finite());
+            let distance = far_distance(pair).and_then(|time| time.value.finite());
             let distance = match (distance, is_time) {
                 (Some(ns), true) => locality_units::print::duration(ns),
                 (Some(n), false) => large(n),
@@ -323,8 +327,9 @@ impl Screen<'_> {
                 "{:>2} {:<room$}  {:<share_columns$}  {distance:>BETWEEN$}  {:>SEEN$}{:gap$}{object}",
                 index + 1,
                 ends(pair, room),
-                match pair.weight.finite() {
-                    Some(weight) if weight > 0.0 && weight < LEAST_WEIGHT => "< 0.1 %".to_owned(),
+                match (far_weight(pair), pair.far_weight) {
+                    (Some(weight), _) if weight > 0.0 && weight < LEAST_WEIGHT => "< 0.1 %".to_owned(),
+                    (_, Some(weight)) => self.share(Between::of(weight, pair.far_weight_ci95)),
                     _ => self.share(Between::of(pair.weight, pair.weight_ci95)),
                 },
                 format!("{weak}{}", count(pair.n)),
@@ -352,6 +357,11 @@ impl Screen<'_> {
         }
         lines
     }
+}
+
+/// The median distance of a pair's far reuses; of a report without that, of all of the pair's reuses.
+fn far_distance(pair: &Pair) -> Option<&Distance> {
+    pair.far_median.as_ref().or(pair.time_median.as_ref())
 }
 
 /// Cells of a line of code of an object: shares without intervals.
