@@ -103,8 +103,8 @@ fn read(files: &[PathBuf]) -> Result<Input> {
     Ok(input)
 }
 
-/// What a report has in common with copies of the trace alone. Reports of traces have the start in seconds, so
-/// the processes, times and samples belong to it.
+/// What a report has in common with copies of the trace alone. Reports of traces have the start in seconds,
+/// so the processes, times and samples belong to it.
 fn trace(report: &Report) -> String {
     let run = &report.run;
     format!(

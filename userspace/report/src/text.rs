@@ -26,7 +26,7 @@ use super::objects_text::Text;
 const MOST_PERCENT: f64 = 400.0;
 use super::{cache_use, json::verdict, misses, schema, tree};
 use screen::numbers::Between;
-use wording::{clock, ended_by, reuses_within, worded};
+use wording::{clock, ended_by, hot_row, reuses_within, worded};
 
 mod loops_text;
 pub mod screen;
@@ -793,19 +793,6 @@ impl<'a> Page<'a> {
             self.paragraph(&verdict::rule());
         }
     }
-}
-
-fn hot_row(
-    row_share: &locality_estimate::interval_estimate::Estimate,
-    loads: f64,
-    stores: f64,
-    what: &str,
-) -> String {
-    let part = |value: f64| format!("{:.0} %", value * 100.0);
-    let numbers =
-        format!("     {:<16} {:<7} {:>5} {:>7}", share(row_share), row_share.n, part(loads), part(stores));
-    let room = WIDTH.saturating_sub(numbers.chars().count() + 2);
-    format!("{numbers}  {}", shorten(what, room))
 }
 
 #[cfg(test)]

@@ -76,7 +76,8 @@ pub struct Findings {
     pub advised: Option<Advised>,
     /// Parallelism and mix of instructions; `None` for a profile without them.
     pub execution: Option<Execution>,
-    /// A reuse of `far_from` or more is called far: [`FAR_NS`], or as many accesses as the program makes meanwhile.
+    /// A reuse of `far_from` or more is called far: [`FAR_NS`], or as many accesses as the program makes
+    /// meanwhile.
     pub far_from: f64,
     /// Unit of pairs' distances.
     pub unit: Unit,

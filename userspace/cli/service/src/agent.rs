@@ -607,7 +607,7 @@ fn beginning(options: &Options, store: &Path) -> String {
 
 /// Whether a tracer failed. A tracer that was asked to end while starting ends by the signal itself.
 fn is_failure(status: ExitStatus, is_asked: bool) -> bool {
-    !status.success() && !(is_asked && status.signal() == Some(libc::SIGTERM))
+    !(status.success() || is_asked && status.signal() == Some(libc::SIGTERM))
 }
 
 /// An ended tracer, with the exit status.
@@ -674,6 +674,7 @@ mod tests {
             listen_anywhere: false,
             with_paths: true,
             quiet: false,
+            only_for: None,
         }
     }
 

@@ -153,9 +153,7 @@ impl Column {
                 Some(value) if row.windows >= LEAST => plain(count(value)),
                 _ => Cell { text: EMPTY.to_owned(), is_weak: true },
             },
-            Self::Measured => {
-                plain(self.value(row, seconds).map_or_else(|| EMPTY.to_owned(), |share| percent(share)))
-            }
+            Self::Measured => plain(self.value(row, seconds).map_or_else(|| EMPTY.to_owned(), percent)),
             Self::Object => estimate(row.objects.first().map(|(name, _)| tame(name))),
         }
     }

@@ -232,5 +232,6 @@ fn place(image: &Image, names: &mut Names, instruction: u32, node: Node) -> Plac
         let module = frame.module.as_deref().unwrap_or_default().rsplit('/').next()?;
         Some(format!("{module}+{:#x}", frame.address?))
     });
-    Place { address: frame.address, file: frame.file.clone(), function, line: frame.line, via: None }
+    let (file, module) = (frame.file.clone(), frame.module.clone().filter(|_| frame.address.is_some()));
+    Place { address: frame.address, file, function, line: frame.line, module, via: None }
 }

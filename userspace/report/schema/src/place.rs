@@ -59,7 +59,7 @@ pub struct Place {
     pub function: Option<String>,
     /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
-    /// Live: file of the code of `address`; absent without an address or a file.
+    /// File of the code of `address`; absent without an address or a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// Library function, called at the line, that made

@@ -1,5 +1,9 @@
 //! Words for readers of what a profile names for programs, and phrases of several parts of the text.
 
+use locality_units::print::shorten;
+
+use super::{WIDTH, share};
+
 /// "Half of all reuses come within 8 accesses, 90 % within 4.5 K accesses": the second distance alone
 /// where both are printed alike.
 pub(super) fn reuses_within(of_words: &str, median: &str, p90: &str) -> String {
@@ -43,4 +47,18 @@ pub(super) fn worded(causes: &[(String, u64)]) -> Vec<(String, u64)> {
         _ => name.to_owned(),
     };
     causes.iter().map(|(name, n)| (word(name), *n)).collect()
+}
+
+/// A row of the tables of hot accesses.
+pub(super) fn hot_row(
+    row_share: &locality_estimate::interval_estimate::Estimate,
+    loads: f64,
+    stores: f64,
+    what: &str,
+) -> String {
+    let part = |value: f64| format!("{:.0} %", value * 100.0);
+    let numbers =
+        format!("     {:<16} {:<7} {:>5} {:>7}", share(row_share), row_share.n, part(loads), part(stores));
+    let room = WIDTH.saturating_sub(numbers.chars().count() + 2);
+    format!("{numbers}  {}", shorten(what, room))
 }
