@@ -321,7 +321,7 @@ impl Tree<'_> {
         }
         for (key, times) in iterations {
             let entries = expected.entries.get(&key).copied().unwrap_or(0.0);
-            expected.trips.insert(key, if entries > 0.0 { times / entries } else { 0.0 });
+            expected.trips.insert(key, if entries > 0.0 { whole(times / entries) } else { 0.0 });
         }
         Ok(())
     }
@@ -583,6 +583,13 @@ impl<'a> Flow<'a> {
             }
         }
     }
+}
+
+/// A quotient of two sums, whole where only rounding makes the difference.
+fn whole(quotient: f64) -> f64 {
+    const ROUNDING: f64 = 1e-12;
+    let whole = quotient.round();
+    if (quotient - whole).abs() <= ROUNDING * whole { whole } else { quotient }
 }
 
 /// Computing instructions of each block, an instruction each whatever its lanes.
