@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use locality_tests::programs::build;
@@ -31,7 +32,10 @@ struct Screen {
 
 impl Screen {
     fn start(folder: &Path, arguments: &str) -> Self {
-        let screen = Self { socket: folder.join("tmux").display().to_string() };
+        // A server that ends still has its socket when the next one starts.
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let socket = folder.join(format!("tmux-{}", STARTED.fetch_add(1, Ordering::Relaxed)));
+        let screen = Self { socket: socket.display().to_string() };
         let script = format!(
             "TMPDIR={} {} top {arguments}; echo \"status $?\"; stty -a; sleep 1000",
             folder.join("stores").display(),

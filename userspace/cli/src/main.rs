@@ -280,7 +280,7 @@ fn print_exact(
         }
         Format::Json1 => {
             let mut report = exact::without_costs(report.clone());
-            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+            output.top.into_iter().for_each(|rows| top::cut(&mut report, rows, false));
             json::page(&report)
         }
         Format::Text => exact::text::print(report, output.top.unwrap_or(text::TOP)),
@@ -423,7 +423,7 @@ fn print(
                 top::tables(&mut report, output.top);
             } else {
                 json::as_earlier(&mut report, &findings);
-                output.top.into_iter().for_each(|rows| top::cut(&mut report, rows));
+                output.top.into_iter().for_each(|rows| top::cut(&mut report, rows, false));
             }
             json::page(&report)
         }

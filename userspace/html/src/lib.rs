@@ -35,7 +35,7 @@ pub fn page(
     rows: Option<usize>,
 ) -> String {
     let pairs = rows.is_none().then(|| std::mem::take(&mut report.pairs));
-    top::cut(&mut report, rows.unwrap_or(top::ROWS));
+    top::cut(&mut report, rows.unwrap_or(top::ROWS), rows.is_none());
     report.pairs = pairs.unwrap_or(report.pairs);
     tables::fold(&mut report);
     let fallback = shell::fallback(&report);

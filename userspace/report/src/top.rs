@@ -16,9 +16,10 @@ pub const ROWS: usize = 100;
 
 /// A report of `locality-report/2`: tables cut, call paths in tables.
 pub fn tables(report: &mut Report, top: Option<usize>) {
+    let with_far = top.is_none();
     let top = top.unwrap_or(ROWS);
     let pairs = far_too(&mut report.pairs, top);
-    cut(report, top);
+    cut(report, top, with_far);
     let mut cut = Cut { top, left_out: report.rows_left_out.take().unwrap_or_default() };
     cut.count("pairs", pairs);
     if let Some(heap) = report.objects_summary.as_mut().and_then(|summary| summary.heap.as_mut()) {
@@ -45,13 +46,13 @@ fn far_too(pairs: &mut Vec<Pair>, top: usize) -> usize {
     before - pairs.len()
 }
 
-/// Leaves `top` rows of each table of a report, of tables by cache level so many for each level, and of
-/// pairs also those with the field `far_weight` that are far.
+/// Leaves `top` rows of each table of a report, of tables by cache level so many for each level.
+/// `with_far`: of pairs also those with the field `far_weight` that are far.
 /// `rows_left_out {table: rows}` counts the others.
-pub fn cut(report: &mut Report, top: usize) {
+pub fn cut(report: &mut Report, top: usize, with_far: bool) {
     let mut cut = Cut { top, left_out: report.rows_left_out.take().unwrap_or_default() };
     let (before, mut at) = (report.pairs.len(), 0..);
-    let is_far = |pair: &Pair| pair.far == Some(true) && pair.far_weight.is_some();
+    let is_far = |pair: &Pair| with_far && pair.far == Some(true) && pair.far_weight.is_some();
     report.pairs.retain(|pair| at.next().is_some_and(|at| at < top) || is_far(pair));
     cut.count("pairs", before - report.pairs.len());
     report.objects.iter_mut().for_each(|rows| cut.rows("objects", rows));
@@ -160,9 +161,9 @@ mod tests {
             cache_use: Some(cache_use),
             ..Report::default()
         };
-        cut(&mut report, 4);
+        cut(&mut report, 4, true);
         assert_eq!((report.pairs.len(), &report.rows_left_out), (4, &None));
-        cut(&mut report, 2);
+        cut(&mut report, 2, true);
         assert_eq!(report.pairs.iter().map(|pair| pair.n).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(report.objects.as_ref().map(Vec::len), Some(1));
         let levels = report.cache_use.unwrap().by_function;
@@ -185,17 +186,21 @@ mod tests {
         let left_out = left_out.map(|(table, rows)| (table.to_owned(), rows));
         assert_eq!(report.rows_left_out, Some(left_out.into()));
         // Rows that an earlier cut left out stay counted.
-        cut(&mut report, 90);
+        cut(&mut report, 90, true);
         assert_eq!(report.rows_left_out.unwrap()["pairs"], 30);
     }
 
     #[test]
-    fn far_pairs_are_never_left_out() {
-        let pair = |n: u64| Pair { n, far: Some(n == 3), far_weight: Some(0.1.into()), ..Pair::default() };
-        let mut report = Report { pairs: [1, 2, 3, 4].map(pair).to_vec(), ..Report::default() };
-        tables(&mut report, Some(1));
-        assert_eq!(report.pairs.iter().map(|pair| pair.n).collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(report.rows_left_out.unwrap()["pairs"], 2);
+    fn far_pairs_stay_unless_rows_are_asked_for() {
+        let pair = |n: u64| Pair { n, far: Some(n == 150), far_weight: Some(0.1.into()), ..Pair::default() };
+        let left = |top: Option<usize>| {
+            let mut report = Report { pairs: (1..=200).map(pair).collect(), ..Report::default() };
+            tables(&mut report, top);
+            let has_far = report.pairs.iter().any(|pair| pair.n == 150);
+            (report.pairs.len(), has_far, report.rows_left_out.unwrap()["pairs"])
+        };
+        assert_eq!(left(None), (101, true, 99));
+        assert_eq!(left(Some(2)), (2, false, 198));
     }
 
     #[test]

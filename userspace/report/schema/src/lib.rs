@@ -148,7 +148,7 @@ pub struct Report {
     /// Rows left out of each table (`pairs`, `hot.by_line`, …), beyond 100 or beyond
     /// `--top`. In tables by cache level, the limit holds for each level; in an
     /// exact report's `pairs`, half of the limit is by reuses and half by misses.
-    /// Pairs that are `far` always belong to a live report's rows, whatever the limit.
+    /// Without `--top`, pairs that are `far` belong to a live report's rows beyond the 100.
     /// `/1` has all rows unless `--top` is given. Absent if no row was left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_left_out: Option<BTreeMap<String, u64>>,
