@@ -7,11 +7,30 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use locality_model::{Outcome, Profile, StackId};
 use serde_json::Value;
 
 use crate::tracer::{Traced, Tracer};
+
+/// Longest wait for what a test expects.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until `look` finds a value, at most [`LIMIT`].
+///
+/// # Panics
+/// Nothing was found in time.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + LIMIT;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "there is no {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
 
 /// A finished trace.
 #[derive(Debug)]

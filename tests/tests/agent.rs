@@ -9,24 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use locality_tests::live::{LIMIT, wait_for};
 use locality_tests::programs::build;
 use locality_tests::requires::skip;
 use locality_tests::{Cgroup, Target, Tracer, live, or_skip, overseer, requires};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Waits until `look` finds a value.
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "there is no {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 fn with_end(store: &Path, end: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(store.join("segments")).into_iter().flatten();

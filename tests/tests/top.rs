@@ -7,23 +7,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use locality_tests::live::{LIMIT, wait_for};
 use locality_tests::programs::build;
 use locality_tests::{Target, Tracer, live, overseer, requires, tracer};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// Waits until `look` finds a value.
-fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < until, "there is no {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
 
 /// A terminal of tmux, with a shell that runs `top` and prints the state of the terminal afterwards.
 struct Screen {

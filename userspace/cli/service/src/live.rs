@@ -63,7 +63,7 @@ pub struct Reader {
     finished: BTreeMap<u64, Segment>,
     /// Segments without one, by start.
     unfinished: BTreeMap<u64, Segment>,
-    /// Bytes of a file when it was last read, and the moment.
+    /// Bytes of a file when it was last read.
     seen: HashMap<PathBuf, u64>,
 }
 
