@@ -1,5 +1,5 @@
-/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash|small|large|reads|copies` works until it is killed and
- * prints a line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are the same work. */
+/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash|small|large|reads|copies|splits` works until it is killed
+ * and prints a line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are the same work. */
 // build: gcc -O2 -g -o $BIN $SRC
 #include <fcntl.h>
 #include <stdint.h>
@@ -149,6 +149,26 @@ static void copy(int read_them, size_t bytes) {
     }
 }
 
+/* Two neighbouring words across the ends of lines, at random places of 32 MiB. While a word is watched, some processors make such stores
+ * slowly, one after another. */
+static void splits(void) {
+    size_t n = (32 << 20) / 64;
+    char *lines = block((n + 2) * 64);
+    uint64_t sum = 0;
+    for (uint64_t step = 1;; step++) {
+        uint64_t random = mix(step);
+        char *record = lines + (random & (n - 1)) * 64 + 60;
+        for (uint64_t piece = 0; piece < 2; piece++) {
+            uint64_t value = random + piece;
+            memcpy(record + piece * 64, &value, sizeof value);
+        }
+        for (int work = 0; work < 12; work++)
+            sum = mix(sum + random);
+        if (step % (1 << 18) == 0)
+            unit(sum);
+    }
+}
+
 int main(int argc, char **argv) {
     const char *kernel = argc > 1 ? argv[1] : "";
     if (!strcmp(kernel, "stream"))
@@ -167,5 +187,7 @@ int main(int argc, char **argv) {
         copy(1, 4096);
     if (!strcmp(kernel, "copies"))
         copy(0, 2000);
-    return fprintf(stderr, "usage: bench_kernels stream|matmul|list|hash|small|large|reads|copies\n"), 2;
+    if (!strcmp(kernel, "splits"))
+        splits();
+    return fprintf(stderr, "usage: bench_kernels stream|matmul|list|hash|small|large|reads|copies|splits\n"), 2;
 }

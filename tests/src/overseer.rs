@@ -6,10 +6,13 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Longest time between the start of a child and its own name, on a busy machine.
+const NAMELESS: Duration = Duration::from_secs(1);
 
 /// The looking thread.
 #[derive(Debug)]
@@ -67,8 +70,15 @@ fn is_still_ours(pid: u32, tracer: u32) -> bool {
     if pid == tracer || pid == std::process::id() {
         return true;
     }
-    thread::sleep(LOOK / 2);
-    name(pid).starts_with("locality-")
+    let until = Instant::now() + NAMELESS;
+    while Instant::now() < until {
+        thread::sleep(LOOK / 2);
+        // A process that ended has no name.
+        if !name(pid).starts_with("locality-") {
+            return false;
+        }
+    }
+    true
 }
 
 fn threads(pid: u32) -> Vec<u32> {

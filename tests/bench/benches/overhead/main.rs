@@ -41,7 +41,7 @@ struct Program {
     start: fn() -> Worker,
 }
 
-const PROGRAMS: [Program; 12] = [
+const PROGRAMS: [Program; 14] = [
     Program { name: "stream", start: || kernel("stream") },
     Program { name: "matmul", start: || kernel("matmul") },
     Program { name: "list", start: || kernel("list") },
@@ -54,6 +54,8 @@ const PROGRAMS: [Program; 12] = [
     Program { name: "large", start: || kernel("large") },
     Program { name: "reads", start: || kernel("reads") },
     Program { name: "copies", start: || kernel("copies") },
+    Program { name: "splits", start: || kernel("splits") },
+    Program { name: "text", start: || script("python3", "-c", TEXT) },
 ];
 
 const PYTHON: &str = "
@@ -66,6 +68,15 @@ while True:
         s ^= d[k] * k
     d.clear()
     print(s, flush=True)
+";
+
+/// Copies of some hundred bytes to unaligned places.
+const TEXT: &str = "
+d = {}
+while True:
+    for i in range(100000):
+        d[i * 7919 & 0xffff] = str(i) * (i % 90)
+    print(len(d), flush=True)
 ";
 
 const PERL: &str = "

@@ -14,6 +14,7 @@ use tokio::sync::mpsc as async_mpsc;
 
 use super::{
     access_counters::Places,
+    armed_cost::ArmedCost,
     code_tables::SharedCode,
     counters::{Costs, add},
     cpu_affinity::Place,
@@ -21,7 +22,6 @@ use super::{
     exclusions::Exclusions,
     pending_tracees::{PendingTracees, YOUTH},
     shared_regions::SharedRegions,
-    string_op_cost::Strings,
     tracees::Tracees,
     trap_cost::TrapCost,
     watchpoints::{Watch, Watches},
@@ -93,6 +93,8 @@ pub struct Settings {
     pub budget: f64,
     /// What of the time in a string instruction is lost while a watch is armed.
     pub string_lost: f64,
+    /// Time more for a store across cache lines while a watch is armed, in nanoseconds.
+    pub split_store_ns: f64,
 }
 
 /// What the controller may ask for.
@@ -151,7 +153,7 @@ pub struct Capture {
     pub(super) programs: TouchProgram,
     pub(super) trap_cost: TrapCost,
     pub(super) place: Place,
-    pub(super) strings: Strings,
+    pub(super) armed_cost: ArmedCost,
     /// The window process with its priority set.
     pub(super) urgent_window: u32,
     /// Turns of the loop in a row that found no sign of life of the watchdog.
@@ -204,7 +206,7 @@ impl Capture {
         if let (Some(windows), Some(heap)) = (&mut windows, &settings.heap) {
             windows.subscribe(Arc::clone(heap.probed()));
         }
-        let strings = Strings::new(settings.budget, settings.string_lost);
+        let armed_cost = ArmedCost::new(settings.budget, settings.string_lost, settings.split_store_ns);
         let before = kernel.counters()?;
         let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
         Ok(Self {
@@ -225,7 +227,7 @@ impl Capture {
             programs,
             trap_cost: TrapCost::default(),
             place: Place::default(),
-            strings,
+            armed_cost,
             woken_ns: 0,
             asked_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -356,7 +358,7 @@ impl Capture {
                 probed.heard(version);
             }
             self.send_overdue();
-            let sleep = self.update_string_cost();
+            let sleep = self.update_armed_cost();
             let longest = self.place.settle();
             let longest = if self.pending.is_empty() { longest } else { longest.min(YOUTH) };
             poll.wait(sleep.map_or(longest, |sleep| sleep.min(longest)))?;
@@ -525,7 +527,7 @@ impl Capture {
             }
         }
         self.tracees = Tracees::default();
-        self.end_strings();
+        self.end_armed_cost();
     }
 
     /// Detaches the programs of births and deaths, after which nothing writes to the ring.

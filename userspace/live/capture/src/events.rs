@@ -6,7 +6,7 @@ use locality_rate::Moment;
 use locality_shadow::{Counts, End};
 use locality_stream::Event as StreamEvent;
 
-use super::window_sampling::Found;
+use super::{line_fills::SplitStores, window_sampling::Found};
 use locality_heap::HeapSite;
 
 /// One event.
@@ -115,6 +115,8 @@ pub struct WindowTaken {
     pub found: Found,
     /// The first access of the window.
     pub first: Option<Access>,
+    /// Stores across lines.
+    pub split_stores: SplitStores,
     /// Events, values and registers of the window, for the
     /// rate of accesses; empty if the thread is not metered.
     pub log: WindowLog,

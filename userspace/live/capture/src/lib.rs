@@ -11,6 +11,7 @@
 
 pub mod access;
 mod access_counters;
+mod armed_cost;
 mod attach;
 mod code_tables;
 pub mod counters;
@@ -18,13 +19,12 @@ mod cpu_affinity;
 mod event_loop;
 pub mod events;
 pub mod exclusions;
-mod line_fills;
+pub mod line_fills;
 mod pending_tracees;
 mod progress_sampling;
 mod ptrace_stops;
 mod ring_events;
 mod shared_regions;
-mod string_op_cost;
 mod tracees;
 mod trap_cost;
 pub mod watchdog;

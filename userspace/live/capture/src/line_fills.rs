@@ -6,7 +6,7 @@
 //! are accesses to lines idle for as long as the smallest cache needs at least. They are drawn in
 //! the second quarter: a quarter of the window lies before them, and half of it after them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use locality_model::Burst;
 use locality_stream::Event;
@@ -54,6 +54,40 @@ impl Firsts {
         drawn.sort_unstable();
         let stands_for = all as f64 / (drawn.len() * (until - from)).max(1) as f64;
         Self { drawn, stands_for }
+    }
+}
+
+/// Stores across two lines in the second half of a window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SplitStores {
+    /// Accesses of that half.
+    pub accesses: u64,
+    /// Stores to lines that the window touched before.
+    pub near: u64,
+    /// Stores with a line that the window did not touch before.
+    pub far: u64,
+}
+
+impl SplitStores {
+    /// Counts the stores of a window.
+    pub fn of(events: &[Event]) -> Self {
+        let accesses = || events.iter().filter(|event| event.kind.is_access());
+        let all = accesses().count();
+        let half = all / 2;
+        let is_split = |event: &Event| event.kind.is_store() && lines(event).nth(1).is_some();
+        let mut found = Self { accesses: (all - half) as u64, ..Self::default() };
+        // Most windows have none.
+        if !accesses().skip(half).any(is_split) {
+            return found;
+        }
+        let mut touched = HashSet::new();
+        for (at, event) in accesses().enumerate() {
+            let is_new = lines(event).fold(false, |is_new, line| touched.insert(line) | is_new);
+            if at >= half && is_split(event) {
+                *if is_new { &mut found.far } else { &mut found.near } += 1;
+            }
+        }
+        found
     }
 }
 
@@ -109,6 +143,19 @@ mod tests {
 
     fn accesses(raw: &[(u64, u16)]) -> Vec<(Event, u64)> {
         raw.iter().map(|(address, size)| (Event::access(Kind::LOAD, 0, *address, *size), 0)).collect()
+    }
+
+    /// Twelve stores before the middle warm the lines; four are counted, two of them to new lines.
+    #[test]
+    fn stores_across_lines_are_counted_in_the_second_half() {
+        let store = |value| Event::access(locality_stream::Kind::STORE, 0, value, 8);
+        let load = |value| Event::access(locality_stream::Kind::LOAD, 0, value, 8);
+        let mut events: Vec<Event> = (0..12).map(|n| store(n * 64 + 60)).collect();
+        events.push(Event::new(locality_stream::Kind::BLOCK, 0, 0));
+        events.extend([60, 124, 64 * 100 + 60, 64 * 101 + 60].map(store));
+        events.extend((0..8).map(|n| load(n * 64 + 60)));
+        assert_eq!(SplitStores::of(&events), SplitStores { accesses: 12, near: 2, far: 2 });
+        assert_eq!(SplitStores::of(&[]), SplitStores::default());
     }
 
     proptest! {

@@ -175,7 +175,7 @@ impl Capture {
         let share = self.trap_cost.share();
         let armed = match (trap_cost, wish) {
             _ if !in_time => ArmOutcome::None,
-            (Some(words), _) if self.random.f64() < share && self.may_slow_strings() => {
+            (Some(words), _) if self.random.f64() < share && self.may_slow() => {
                 self.arm_trap_measurement(&record, words, starter.as_ref());
                 ArmOutcome::None
             }
@@ -309,7 +309,7 @@ impl Capture {
             return None;
         }
         self.end_waiting(tgid);
-        if !self.may_slow_strings() {
+        if !self.may_slow() {
             add(&self.costs.trap.unaffordable, 1);
             return None;
         }

@@ -20,6 +20,7 @@ use locality_kernel::sys;
 use super::{
     code_tables::SharedCode,
     events::{WindowLog, WindowTaken},
+    line_fills::SplitStores,
     ptrace_stops::USER_CODE_64,
     trap_cost,
     window_sampling::{Candidate, Choice, Found, View, first_access},
@@ -97,11 +98,12 @@ impl Taken<'_> {
             Err(why) => (why, false, Found::default(), None, true),
         };
         let Kept { counts, events, values, registers, generation } = kept;
+        let split_stores = SplitStores::of(&events);
         let log = match wanted {
             Some(_) if is_known => WindowLog { events, values, registers, generation },
             _ => WindowLog::default(),
         };
-        WindowTaken { counts, end, gone, found, first, log, wanted: wanted.unwrap_or(0) }
+        WindowTaken { counts, end, gone, found, first, split_stores, log, wanted: wanted.unwrap_or(0) }
     }
 }
 

@@ -56,6 +56,14 @@ impl Processor {
         Self { machine, trace: Trace::default(), schedule: Schedule::new(Limits::of(&machine)) }
     }
 
+    /// Latency of lines of the level that has room for the program's footprint, in nanoseconds; 0 for
+    /// the first level.
+    pub fn line_latency_ns(&self) -> f64 {
+        let level =
+            self.trace.footprint.level(&self.machine).and_then(|level| self.machine.levels.get(level));
+        level.map_or(0.0, |level| level.latency / self.machine.clock)
+    }
+
     /// How long a window takes.
     pub fn run(&mut self, window: &WindowView<'_>) -> Duration {
         let Self { machine, trace, schedule } = self;

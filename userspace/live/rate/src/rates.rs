@@ -211,6 +211,12 @@ impl Rates {
         }
     }
 
+    /// Latency of a line that the program touches anew, in nanoseconds, by the footprint of the
+    /// windows so far.
+    pub fn line_latency_ns(&self) -> f64 {
+        self.digester.line_latency_ns()
+    }
+
     /// Words for the kernel side to read from now on.
     pub fn words(&self) -> Wanted {
         self.words.wanted()

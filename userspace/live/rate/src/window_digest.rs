@@ -106,6 +106,11 @@ impl Digester {
         Self { processor: Processor::new(machine), ..Self::default() }
     }
 
+    /// See [`Processor::line_latency_ns`].
+    pub fn line_latency_ns(&self) -> f64 {
+        self.processor.line_latency_ns()
+    }
+
     pub fn digest<'a>(&'a mut self, window: &WindowView<'a>) -> Digest<'a> {
         let Digester { visits, words, processor } = self;
         visits.clear();

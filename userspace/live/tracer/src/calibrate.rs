@@ -7,7 +7,8 @@
 //! a signal and resumed; the price is the lower quartile from our resuming it to the end of the
 //! gap. The child rests between slices of some milliseconds, and while it waits for orders: another
 //! program that wants its processor waits for one slice only. String instructions: the child copies
-//! pages, without a watched word and with one that it does not touch. Sources of error: the child's
+//! pages, without a watched word and with one that it does not touch. Stores across cache lines:
+//! likewise, a thousand in a row. Sources of error: the child's
 //! stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
@@ -71,6 +72,7 @@ pub(super) const GUESS: UnitCosts = UnitCosts {
     meter_ns: 20_000,
     wake_ns: 50_000,
     copies_ns: [500, 20_000],
+    split_stores_ns: [600, 6_600],
 };
 
 /// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
@@ -92,10 +94,15 @@ const SPIN: u64 = 1 << 32;
 const SHORT_SPIN: u64 = 1 << 33;
 const COPY: u64 = 1 << 34;
 const PROBE: u64 = 1 << 35;
+const STORE: u64 = 1 << 36;
 
 /// Pages that are copied at a time, and how often.
 const PAGES: usize = 16;
 const COPIES: usize = 9;
+
+/// Stores across lines that are timed together, in rounds over so many lines.
+const SPLIT_STORES: usize = 1000;
+const STORED_LINES: usize = 25;
 
 /// A child that follows orders.
 struct Child {
@@ -227,6 +234,7 @@ fn obey(shared: &Shared) -> ! {
         }
         let result_ns = match Child::spins_ns(order) {
             0 if order & COPY != 0 => copy(),
+            0 if order & STORE != 0 => store(),
             0 => touch(&shared.word),
             length_ns => spin(shared, length_ns),
         };
@@ -288,6 +296,29 @@ fn copy() -> u64 {
     sys::monotonic_ns() - start
 }
 
+/// Time of stores across lines, [`SPLIT_STORES`] in a row.
+fn store() -> u64 {
+    #[repr(C, align(64))]
+    struct Lines([u8; (STORED_LINES + 1) * 64]);
+    let mut lines = Lines([0; (STORED_LINES + 1) * 64]);
+    let first = lines.0.as_mut_ptr();
+    let start = sys::monotonic_ns();
+    for _ in 0..SPLIT_STORES / STORED_LINES {
+        for line in 0..STORED_LINES {
+            // SAFETY: the array has a line more than stored to; the eight bytes begin four bytes before
+            // the end of a line.
+            unsafe {
+                let to = first.add(line * 64 + 60);
+                asm!("mov qword ptr [{to}], {value}", to = in(reg) to, value = in(reg) line,
+                    options(nostack, preserves_flags));
+            }
+        }
+    }
+    let time_ns = sys::monotonic_ns() - start;
+    std::hint::black_box(&lines);
+    time_ns
+}
+
 /// Prices and their origin.
 #[derive(Debug, Clone)]
 pub struct Calibration {
@@ -299,11 +330,11 @@ pub struct Calibration {
 
 /// Whether no price is a wait for a CPU.
 pub fn are_plausible(prices: &UnitCosts) -> bool {
-    let UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns } = *prices;
-    let [free_ns, armed_ns] = copies_ns;
+    let UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, .. } = *prices;
+    let longest_ns = prices.copies_ns.into_iter().chain(prices.split_stores_ns).max().unwrap_or(0);
     [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
         && tick_ns > 0
-        && free_ns.max(armed_ns) <= 10 * MOST_NS
+        && longest_ns <= 10 * MOST_NS
 }
 
 /// The prices of this machine, or a careful guess if unmeasurable.
@@ -332,8 +363,9 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<UnitCosts> {
     let measured = ticks(&mut child, object, ring, (SPIN, PERIOD_NS)).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
         let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
-        let (wake_ns, copies_ns) = (wakings(&mut child)?, copies(&mut child, object)?);
-        Ok(UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns })
+        let (wake_ns, [copies_ns, split_stores_ns]) = (wakings(&mut child)?, slower(&mut child, object)?);
+        let copies_ns = copies_ns.map(|ns| ns / PAGES as u64);
+        Ok(UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns, split_stores_ns })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -447,19 +479,22 @@ fn timed_traps(
     Ok((median(times), gaps))
 }
 
-/// What copies of [`PAGES`] pages by a string instruction take without a watch and with one.
-fn copies(child: &mut Child, object: &mut Object) -> Result<[u64; 2]> {
-    let timed = |child: &mut Child| {
-        let times: Result<Vec<u64>> = (0..COPIES).map(|_| child.ask(COPY)).collect();
+/// What copies of [`PAGES`] pages by a string instruction, and [`SPLIT_STORES`] stores across lines,
+/// take without a watch and with one.
+fn slower(child: &mut Child, object: &mut Object) -> Result<[[u64; 2]; 2]> {
+    let shortest = |child: &mut Child, order| {
+        let times: Result<Vec<u64>> = (0..COPIES).map(|_| child.ask(order)).collect();
         // The shortest: interruptions are no part of a copy.
-        Ok::<_, anyhow::Error>(times?.into_iter().min().unwrap_or(0) / PAGES as u64)
+        Ok::<_, anyhow::Error>(times?.into_iter().min().unwrap_or(0))
     };
-    let free_ns = timed(child)?;
+    let timed = |child: &mut Child| Ok::<_, anyhow::Error>([shortest(child, COPY)?, shortest(child, STORE)?]);
+    let [free_copies_ns, free_stores_ns] = timed(child)?;
     let address = &raw const child.shared().word as u64;
     let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
     event.set_program(object.program_fd("touch")?)?;
     event.enable()?;
-    Ok([free_ns, timed(child)?])
+    let [copies_ns, stores_ns] = timed(child)?;
+    Ok([[free_copies_ns, copies_ns], [free_stores_ns, stores_ns]])
 }
 
 fn wakings(child: &mut Child) -> Result<u64> {

@@ -76,6 +76,7 @@ impl Remembered {
     fn visit(&mut self, mut visit: impl FnMut(&str, &mut f64)) -> bool {
         let Self { prices, machine } = self;
         let [free_ns, armed_ns] = &mut prices.copies_ns;
+        let [free_stores_ns, armed_stores_ns] = &mut prices.split_stores_ns;
         let mut is_whole = true;
         for (name, price) in [
             ("tick_ns", &mut prices.tick_ns),
@@ -86,6 +87,8 @@ impl Remembered {
             ("wake_ns", &mut prices.wake_ns),
             ("copy_ns", free_ns),
             ("watched_copy_ns", armed_ns),
+            ("split_stores_ns", free_stores_ns),
+            ("watched_split_stores_ns", armed_stores_ns),
         ] {
             let mut number = *price as f64;
             visit(name, &mut number);
@@ -265,6 +268,7 @@ mod tests {
             meter_ns: 6_000,
             wake_ns: 12_000,
             copies_ns: [60, 2_200],
+            split_stores_ns: [600, 6_200],
         };
         Remembered { prices, machine: Machine { clock: 2.71, ..Machine::default() } }
     }

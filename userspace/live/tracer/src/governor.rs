@@ -47,7 +47,7 @@ pub struct CostTotals {
     pub readings: u64,
     /// What the allocation probes cost.
     pub heap_ns: u64,
-    /// What string instructions lost while words were watched.
+    /// What string instructions and stores across lines lost while words were watched.
     pub string_ns: u64,
     /// Samples: ticks that met a target in user mode.
     pub samples: u64,
@@ -146,6 +146,8 @@ pub struct UnitCosts {
     pub wake_ns: u64,
     /// Copies by a string instruction, a page each, in a thread without a watch and with one.
     pub copies_ns: [u64; 2],
+    /// A thousand stores in a row, each across two cache lines, likewise.
+    pub split_stores_ns: [u64; 2],
 }
 
 impl UnitCosts {
@@ -158,6 +160,18 @@ impl UnitCosts {
     /// How many times as long it takes.
     pub fn string_factor(&self) -> f64 {
         1.0 / (1.0 - self.string_lost())
+    }
+
+    /// Time more for a store across cache lines while a watch is armed, in nanoseconds.
+    pub fn split_store_ns(&self) -> f64 {
+        let [free, armed] = self.split_stores_ns;
+        armed.saturating_sub(free) as f64 / 1000.0
+    }
+
+    /// How many times as long these stores take.
+    pub fn split_store_factor(&self) -> f64 {
+        let [free, armed] = self.split_stores_ns.map(|ns| ns.max(1) as f64);
+        (armed / free).max(1.0)
     }
 }
 
@@ -279,6 +293,7 @@ mod tests {
         meter_ns: 6_000,
         wake_ns: 20_000,
         copies_ns: [500, 500],
+        split_stores_ns: [600, 600],
     };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.

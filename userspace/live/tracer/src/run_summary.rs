@@ -350,9 +350,8 @@ impl RunSummary<'_> {
         if withdrawn + unaffordable > 0 {
             notices.push(format!(
                 "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
-                 while one is armed, this processor copies by string instructions (`rep movs`, `rep stos`: system calls, large copies) {:.0} times slower. \
-                 --overhead allows more.",
-                self.calibration.prices.string_factor()
+                 while one is armed, this processor is slower at {}. --overhead allows more.",
+                slower_at(&self.calibration.prices)
             ));
         }
         let brief = get(&self.costs.stop.brief);
@@ -467,6 +466,18 @@ fn not_traced(left_out: &BTreeMap<&str, u32>, in_namespace: bool) -> String {
 }
 
 /// How often.
+/// Kinds of instructions that take at least 1.3 times as long while a word is watched.
+fn slower_at(prices: &super::governor::UnitCosts) -> String {
+    const LEAST: f64 = 1.3;
+    let kinds = [
+        ("string instructions (`rep movs`, `rep stos`: system calls, large copies)", prices.string_factor()),
+        ("stores across cache lines (copies to unaligned places)", prices.split_store_factor()),
+    ];
+    let slower = kinds.into_iter().filter(|(_, factor)| *factor >= LEAST);
+    let slower: Vec<String> = slower.map(|(kind, factor)| format!("{kind}, {factor:.0} times")).collect();
+    slower.join(", and ")
+}
+
 fn times(n: u32) -> String {
     if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }

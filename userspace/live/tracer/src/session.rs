@@ -328,7 +328,7 @@ impl<'a> Trace<'a> {
         let code = SharedCode::default();
         let shared = SharedRegions::default();
         let pace = RateTracker::new(
-            (prices.meter_ns, prices.disarm_ns, prices.trap_ns),
+            &prices,
             summary.machine,
             Arc::clone(&summary.costs),
             Arc::clone(&wanted),
@@ -382,6 +382,7 @@ impl<'a> Trace<'a> {
             shared: Arc::clone(&shared),
             budget: plan.overhead_percent / 100.0,
             string_lost: prices.string_lost(),
+            split_store_ns: prices.split_store_ns(),
         };
         let (costs, beats) = (Arc::clone(&summary.costs), Arc::clone(&heartbeat));
         let capture = Capture::new(object, ring, settings, costs, beats, windows, events.clone())?.start()?;

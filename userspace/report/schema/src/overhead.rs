@@ -37,7 +37,8 @@ pub struct Causes {
     pub heap: Option<Number>,
     /// Stopped time of threads.
     pub stop: Number,
-    /// Slower copies by string instructions while words were watched; absent without copies.
+    /// Slower copies while words were watched: string instructions and stores across cache lines.
+    /// Absent without copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strings: Option<Number>,
     /// Traps of watchpoints.
