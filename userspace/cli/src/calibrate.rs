@@ -54,14 +54,16 @@ fn text(prices: &UnitCosts, skid: Skid, machine: &Machine) -> String {
     let mut page = format!(
         "One tick of the sampling clock costs the traced thread {:.1} µs here, one trap of a watchpoint {:.1} µs \
          ({:.1} µs more for the last one, after which it is disarmed), one reading of its progress {:.1} µs, waking it after a stop {:.1} µs. \
-         While a watchpoint is armed, it copies by string instructions {:.1} times slower, and its stores across cache lines are {:.1} times slower.\n",
+         While a watchpoint is armed, it copies by string instructions {:.1} times slower, its stores across cache lines are {:.1} times slower, \
+         and its switches to other threads and back {:.1} times.\n",
         prices.tick_ns as f64 / 1e3,
         prices.trap_ns as f64 / 1e3,
         prices.disarm_ns as f64 / 1e3,
         prices.meter_ns as f64 / 1e3,
         prices.wake_ns as f64 / 1e3,
         prices.string_factor(),
-        prices.split_store_factor()
+        prices.split_store_factor(),
+        prices.switch_factor()
     );
     let (all, Gaussian { mean, variance, .. }) = (histogram.values().sum::<u64>(), gaussian);
     page += &format!(

@@ -700,8 +700,8 @@ pub struct Overhead {
     pub bpf_ns: u64,
     /// Probes of allocation functions, if allocations are followed.
     pub heap_ns: Option<u64>,
-    /// Time lost by string instructions and stores across cache lines while words were watched, on
-    /// machines where they are then slower.
+    /// Time lost while words were watched, on machines that are slower then: by string instructions,
+    /// stores across cache lines, and switches between threads.
     pub string_ns: Option<u64>,
     /// Our own CPU time.
     pub controller_ns: u64,

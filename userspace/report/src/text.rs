@@ -417,7 +417,7 @@ impl<'a> Page<'a> {
             of_base(overhead.trap_ns),
             of_base(overhead.bpf_ns),
             overhead.heap_ns.map_or(String::new(), |ns| format!(", probes of allocations {}", of_base(ns))),
-            overhead.string_ns.map_or(String::new(), |ns| format!(", slower copies {}", of_base(ns))),
+            overhead.string_ns.map_or(String::new(), |ns| format!(", armed registers {}", of_base(ns))),
             // Relative to targets that hardly ran the share would be thousands of percent.
             match cost_percent(profile, overhead.controller_ns) {
                 Some(percent) if percent <= MOST_PERCENT => format!("{percent:.2} %"),

@@ -1,7 +1,7 @@
 //! Cost of a watch besides its traps, and the withdrawal of watches for it.
 //!
-//! While a debug register is armed, at whatever address, some processors are slower at two
-//! kinds of instructions. `calibrate` measures both.
+//! While a debug register is armed, at whatever address, some machines are slower in three ways.
+//! `calibrate` measures all.
 //!
 //! - Repeated string instructions are carried out element by element: `rep movsb` 36 times slower
 //!   (AMD Zen 5), the kernel's copies for a system call and clearing of pages included. Cost = lost
@@ -13,8 +13,11 @@
 //!   Copies to unaligned places are full of such stores. The recorder counts them in windows, and
 //!   knows the windows' speed: more = the share of time by which they lengthen the program. Cost =
 //!   more ÷ (1 + more) × armed.
+//! - Switches from a thread to another and back write the debug registers, which in a virtual
+//!   machine may need the host: 1.2 µs more of 2.1 µs (the same Xeon). more = time more × switches
+//!   per CPU time of the sampled threads.
 //!
-//! Watching may continue until the loss exceeds the part of the budget for slower instructions,
+//! Watching may continue until the loss exceeds the part of the budget for armed registers,
 //! plus the savings of a few seconds, plus an overdraft. The overdraft is drawn at random, between
 //! very little and seconds of the part. Then every watch is withdrawn, and none is armed until the
 //! debt is paid. The end is independent of the next touches of the watched words: the watches are
@@ -30,7 +33,7 @@ use super::{
     counters::{add, get},
     event_loop::Capture,
 };
-use locality_kernel::sys;
+use locality_kernel::{proc, sys};
 
 /// Least loss that anything is done about.
 const LEAST_LOST: f64 = 0.3;
@@ -54,6 +57,12 @@ const BELIEVED: [f64; 2] = [1.0, 0.02];
 /// Least time more for a store across lines that anything is done about, in nanoseconds.
 const LEAST_STORE_NS: f64 = 0.5;
 
+/// The same for a switch.
+const LEAST_SWITCH_NS: u64 = 200;
+
+/// Threads whose switches are followed at a time.
+const MOST_THREADS: usize = 4096;
+
 /// A lost share of armed time too small for waking up.
 const LITTLE: f64 = 0.01;
 
@@ -68,6 +77,8 @@ pub struct ArmedCost {
     lost: f64,
     /// Whether stores across lines are slower while a watch is armed.
     has_slow_stores: bool,
+    /// Time more for a switch to another thread and back while a watch is armed, 0 if small.
+    switch_ns: u64,
     /// Share of the targets' CPU time that may be lost.
     allowed: f64,
     /// Processes with watched words, and the CPU time up to which each is counted.
@@ -83,18 +94,24 @@ pub struct ArmedCost {
     ticks: [u64; 2],
     /// Windows, and the sum of the shares by which stores across lines lengthen them.
     stores: (u64, f64),
+    /// CPU time and switches of each sampled thread, as last read.
+    turns: HashMap<u32, [u64; 2]>,
+    /// CPU time and switches of sampled threads, from sample to sample.
+    switched: [u64; 2],
     /// How far the allowance may be exceeded; absent while nothing may be armed.
     overdraft_ns: Option<f64>,
 }
 
 impl ArmedCost {
     /// `budget`: share of the targets' CPU time; `lost`: of the time in a string instruction, while
-    /// a watch is armed; `store_ns`: time more for a store across lines then.
-    pub fn new(budget: f64, lost: f64, store_ns: f64) -> Self {
+    /// a watch is armed; `store_ns`, `switch_ns`: time more for a store across lines and for a switch
+    /// then.
+    pub fn new(budget: f64, lost: f64, (store_ns, switch_ns): (f64, u64)) -> Self {
         let lost = if lost < LEAST_LOST { 0.0 } else { lost };
         Self {
             lost,
             has_slow_stores: store_ns >= LEAST_STORE_NS,
+            switch_ns: if switch_ns < LEAST_SWITCH_NS { 0 } else { switch_ns },
             allowed: PART * budget,
             armed: HashMap::new(),
             armed_ns: 0,
@@ -103,13 +120,15 @@ impl ArmedCost {
             due_ns: 0,
             ticks: [0; 2],
             stores: (0, 0.0),
+            turns: HashMap::new(),
+            switched: [0; 2],
             overdraft_ns: None,
         }
     }
 
     /// Whether this processor is slower at anything while a word is watched.
     pub fn is_needed(&self) -> bool {
-        self.lost > 0.0 || self.has_slow_stores
+        self.lost > 0.0 || self.has_slow_stores || self.switch_ns > 0
     }
 
     /// Share of CPU time with watched words that is lost; `believed` as in [`BELIEVED`].
@@ -121,6 +140,8 @@ impl ArmedCost {
             true => (stores + believed) / (windows as f64 + BELIEVED[0]),
             false => 0.0,
         };
+        let [cpu_ns, switches] = self.switched.map(|n| n as f64);
+        let more = more + switches * self.switch_ns as f64 / cpu_ns.max(1.0);
         // Of time that is longer by the loss.
         by_strings + more / (1.0 + more)
     }
@@ -140,6 +161,19 @@ impl ArmedCost {
     fn left_ns(&self, cpu_ns: u64) -> f64 {
         let lost_ns = self.rate() * self.armed_ns as f64 + self.wakes_ns as f64;
         self.allowed * cpu_ns as f64 - lost_ns - self.forgone_ns
+    }
+
+    /// A sampled thread has had so much CPU time and so many switches.
+    fn switched(&mut self, tid: u32, now: [u64; 2]) {
+        if self.turns.len() >= MOST_THREADS {
+            self.turns.clear();
+        }
+        let before = self.turns.insert(tid, now).unwrap_or(now);
+        // A number smaller than before is another thread's.
+        let more = [0, 1].map(|n| now[n].saturating_sub(before[n]));
+        if before[0] <= now[0] && before[1] <= now[1] {
+            self.switched.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        }
     }
 
     /// The first word of a process is watched, or time has
@@ -186,6 +220,15 @@ fn whole(sleep: Duration) -> Duration {
 }
 
 impl Capture {
+    /// Notes how often a sampled thread lost its processor.
+    pub(super) fn note_switches(&mut self, tid: u32) {
+        if self.armed_cost.switch_ns > 0
+            && let Some(turns) = proc::turns(tid)
+        {
+            self.armed_cost.switched(tid, turns);
+        }
+    }
+
     /// Notes that a word of a process is watched.
     pub(super) fn note_armed(&mut self, tgid: u32) {
         if self.armed_cost.is_needed()
@@ -309,7 +352,7 @@ mod tests {
     /// and watched.
     fn follow(share: f64, lost: f64, seconds: u64) -> (f64, f64) {
         let mut random = fastrand::Rng::with_seed(5);
-        let mut strings = ArmedCost::new(0.01, lost, 0.0);
+        let mut strings = ArmedCost::new(0.01, lost, (0.0, 0));
         let (mut told_ns, mut left) = (0, [0.0; 2]);
         for ms in 0..seconds * 1000 {
             let cpu_ns = ms * MS;
@@ -342,14 +385,17 @@ mod tests {
     fn who_copies_little_is_watched_all_the_time() {
         let (_, watched) = follow(0.002, 0.97, 60);
         assert!(watched > 0.9, "{watched}");
-        assert!(!ArmedCost::new(0.01, 0.1, 0.1).is_needed(), "no account is kept where little is lost");
+        assert!(
+            !ArmedCost::new(0.01, 0.1, (0.1, 100)).is_needed(),
+            "no account is kept where little is lost"
+        );
     }
 
     /// A program takes twice as long if a word is watched.
     #[test]
     fn what_stores_across_lines_lose_stays_within_its_part_of_the_budget() {
         let mut random = fastrand::Rng::with_seed(5);
-        let mut cost = ArmedCost::new(0.01, 0.0, 6.0);
+        let mut cost = ArmedCost::new(0.01, 0.0, (6.0, 0));
         assert!(cost.is_needed());
         let until_ms = 60_000;
         for ms in 0..until_ms {
@@ -368,16 +414,16 @@ mod tests {
 
     #[test]
     fn a_program_without_stores_across_lines_is_watched_all_the_time() {
-        let mut cost = ArmedCost::new(0.01, 0.0, 6.0);
+        let mut cost = ArmedCost::new(0.01, 0.0, (6.0, 0));
         cost.stores = (1000, 0.1);
         assert!(cost.rate() < 0.0008, "{}", cost.rate());
-        assert_eq!(ArmedCost::new(0.01, 0.0, 6.0).cost_ns(), 0);
+        assert_eq!(ArmedCost::new(0.01, 0.0, (6.0, 0)).cost_ns(), 0);
     }
 
     #[test]
     fn overdrafts_are_of_many_lengths() {
         let overdraft_ns = |random| {
-            let mut strings = ArmedCost::new(0.01, 0.97, 0.0);
+            let mut strings = ArmedCost::new(0.01, 0.97, (0.0, 0));
             assert!(strings.may_arm(0, random));
             strings.overdraft_ns.unwrap()
         };
@@ -385,10 +431,23 @@ mod tests {
         assert!((overdraft_ns(1.0) - 10e6 / 64.0).abs() < 1.0);
     }
 
+    /// 10,000 switches a second of CPU time, 2 µs more for each: 2 % of the time.
+    #[test]
+    fn switches_of_sampled_threads_count() {
+        let mut cost = ArmedCost::new(0.01, 0.0, (0.0, 2_000));
+        for second in 1..4 {
+            cost.switched(1, [second * 1_000_000_000, second * 10_000]);
+        }
+        // Its number was given to another thread.
+        cost.switched(1, [5, 1]);
+        assert_eq!(cost.switched, [2_000_000_000, 20_000]);
+        assert!((cost.lost_share(0.0) - 0.02 / 1.02).abs() < 1e-6, "{}", cost.lost_share(0.0));
+    }
+
     /// Sleep is as long as the rest lasts.
     #[test]
     fn the_capture_thread_wakes_when_the_rest_is_used_up() {
-        let mut strings = ArmedCost::new(0.01, 0.97, 0.0);
+        let mut strings = ArmedCost::new(0.01, 0.97, (0.0, 0));
         assert!(strings.may_arm(0, 0.0));
         assert_eq!(strings.patience(0), None, "nothing is armed");
         strings.armed(1, 0);

@@ -84,16 +84,16 @@ pub struct TrapCounters {
     pub trap_measurements: AtomicU64,
     /// How far they lay from what was believed (`TrapCost::scatter_ns`); 0: not known.
     pub trap_scatter_ns: AtomicU64,
-    /// What string instructions and stores across lines lost while words were watched.
+    /// What slower instructions and switches lost while words were watched.
     pub string_ns: AtomicU64,
     /// Windows in which the recorder counted stores across lines.
     pub store_windows: AtomicU64,
     /// Sum over these windows of the time that such stores take more while a word is watched, in
     /// millionths of the time without a watch.
     pub split_stores_ppm: AtomicU64,
-    /// Watches withdrawn because of slower instructions.
+    /// Watches withdrawn because of armed registers.
     pub withdrawn: AtomicU64,
-    /// Uses not watched because of slower instructions.
+    /// Uses not watched because of armed registers.
     pub unaffordable: AtomicU64,
 }
 

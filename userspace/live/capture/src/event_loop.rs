@@ -95,6 +95,8 @@ pub struct Settings {
     pub string_lost: f64,
     /// Time more for a store across cache lines while a watch is armed, in nanoseconds.
     pub split_store_ns: f64,
+    /// Time more for a switch from a thread to another and back while a watch is armed.
+    pub switch_ns: u64,
 }
 
 /// What the controller may ask for.
@@ -206,7 +208,11 @@ impl Capture {
         if let (Some(windows), Some(heap)) = (&mut windows, &settings.heap) {
             windows.subscribe(Arc::clone(heap.probed()));
         }
-        let armed_cost = ArmedCost::new(settings.budget, settings.string_lost, settings.split_store_ns);
+        let armed_cost = ArmedCost::new(
+            settings.budget,
+            settings.string_lost,
+            (settings.split_store_ns, settings.switch_ns),
+        );
         let before = kernel.counters()?;
         let programs = TouchProgram(kernel.program_fd("touch")?.try_clone_to_owned()?);
         Ok(Self {

@@ -209,6 +209,7 @@ impl Capture {
         if let ArmOutcome::Armed(id, ..) = &armed {
             self.arm_elsewhere(*id);
         }
+        self.note_switches(tid);
         let window = taken.map(|taken| Box::new(taken.finish(wanted, &self.settings.code)));
         if let (Some(window), Some(windows)) = (&window, &mut windows) {
             tracing::trace!(counts = ?window.counts, end = ?window.end, stopped_ns, "window");

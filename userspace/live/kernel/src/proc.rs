@@ -94,6 +94,15 @@ pub fn longest_wait(thread: &str) -> Duration {
     Duration::from_nanos(threads.into_iter().filter_map(waited).max().unwrap_or(0))
 }
 
+/// CPU time of a thread so far in nanoseconds, and how often it got a processor: the first and third
+/// fields of `/proc/TID/schedstat` (Documentation/scheduler/sched-stats.rst of Linux). Zeros where
+/// the kernel was built without these accounts.
+pub fn turns(tid: u32) -> Option<[u64; 2]> {
+    let text = text(format!("/proc/{tid}/schedstat")).ok()?;
+    let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
+    Some([numbers.next()??, numbers.nth(1)??])
+}
+
 /// Start of a thread since boot, in clock ticks (field 22 of `/proc/PID/stat`).
 pub fn start_ticks(tid: u32) -> io::Result<u64> {
     parse_start_ticks(&text(format!("/proc/{tid}/stat"))?)

@@ -8,7 +8,8 @@
 //! gap. The child rests between slices of some milliseconds, and while it waits for orders: another
 //! program that wants its processor waits for one slice only. String instructions: the child copies
 //! pages, without a watched word and with one that it does not touch. Stores across cache lines:
-//! likewise, a thousand in a row. Sources of error: the child's
+//! likewise, a thousand in a row. Switches between threads: likewise, to a child of the child on the
+//! same processor and back. Sources of error: the child's
 //! stack and caches are small, so a tick that copies a deep stack costs more.
 
 use std::{
@@ -73,6 +74,7 @@ pub(super) const GUESS: UnitCosts = UnitCosts {
     wake_ns: 50_000,
     copies_ns: [500, 20_000],
     split_stores_ns: [600, 6_600],
+    switches_ns: [2_000, 4_000],
 };
 
 /// A price beyond this is a wait for a CPU: ten times what was seen on virtual machines.
@@ -95,6 +97,7 @@ const SHORT_SPIN: u64 = 1 << 33;
 const COPY: u64 = 1 << 34;
 const PROBE: u64 = 1 << 35;
 const STORE: u64 = 1 << 36;
+const SWITCH: u64 = 1 << 37;
 
 /// Pages that are copied at a time, and how often.
 const PAGES: usize = 16;
@@ -103,6 +106,10 @@ const COPIES: usize = 9;
 /// Stores across lines that are timed together, in rounds over so many lines.
 const SPLIT_STORES: usize = 1000;
 const STORED_LINES: usize = 25;
+
+/// Switches there and back that are timed together, and how often.
+const SWITCHES: u64 = 20;
+const SWITCH_ROUNDS: u64 = 12;
 
 /// A child that follows orders.
 struct Child {
@@ -235,6 +242,7 @@ fn obey(shared: &Shared) -> ! {
         let result_ns = match Child::spins_ns(order) {
             0 if order & COPY != 0 => copy(),
             0 if order & STORE != 0 => store(),
+            0 if order & SWITCH != 0 => switch(),
             0 => touch(&shared.word),
             length_ns => spin(shared, length_ns),
         };
@@ -319,6 +327,47 @@ fn store() -> u64 {
     time_ns
 }
 
+/// Least time of a switch to another process on this processor and back; 0 if that cannot be had.
+fn switch() -> u64 {
+    let mut ends = [[0; 2]; 2];
+    let mut byte = 0u8;
+    // SAFETY: system calls with live arguments. This process has one thread, so the new one may go on
+    // as its copy; the copy makes system calls only, and ends with this process.
+    unsafe {
+        let mut before = std::mem::zeroed::<libc::cpu_set_t>();
+        let mut one = before;
+        libc::CPU_SET(libc::sched_getcpu().max(0) as usize, &mut one);
+        let made = ends.iter_mut().all(|ends| libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) == 0)
+            && libc::sched_getaffinity(0, size_of_val(&before), &raw mut before) == 0
+            && libc::sched_setaffinity(0, size_of_val(&one), &raw const one) == 0;
+        let [[from_us, to_other], [from_other, to_us]] = ends;
+        let other = if made { libc::fork() } else { -1 };
+        if other == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            while libc::read(from_us, (&raw mut byte).cast(), 1) == 1 {
+                libc::write(to_us, (&raw const byte).cast(), 1);
+            }
+            libc::_exit(0);
+        }
+        let mut least_ns = if other < 0 { 0 } else { u64::MAX };
+        for _ in 0..if other < 0 { 0 } else { SWITCH_ROUNDS } {
+            let start = sys::monotonic_ns();
+            for _ in 0..SWITCHES {
+                libc::write(to_other, (&raw const byte).cast(), 1);
+                libc::read(from_other, (&raw mut byte).cast(), 1);
+            }
+            least_ns = least_ns.min((sys::monotonic_ns() - start) / SWITCHES);
+        }
+        if other > 0 {
+            libc::kill(other, libc::SIGKILL);
+            libc::waitpid(other, std::ptr::null_mut(), 0);
+        }
+        libc::sched_setaffinity(0, size_of_val(&before), &raw const before);
+        ends.as_flattened().iter().filter(|end| **end > 0).for_each(|end| _ = libc::close(*end));
+        least_ns
+    }
+}
+
 /// Prices and their origin.
 #[derive(Debug, Clone)]
 pub struct Calibration {
@@ -331,7 +380,8 @@ pub struct Calibration {
 /// Whether no price is a wait for a CPU.
 pub fn are_plausible(prices: &UnitCosts) -> bool {
     let UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, .. } = *prices;
-    let longest_ns = prices.copies_ns.into_iter().chain(prices.split_stores_ns).max().unwrap_or(0);
+    let of_watches = [prices.copies_ns, prices.split_stores_ns, prices.switches_ns];
+    let longest_ns = of_watches.into_iter().flatten().max().unwrap_or(0);
     [tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns].iter().all(|price_ns| *price_ns <= MOST_NS)
         && tick_ns > 0
         && longest_ns <= 10 * MOST_NS
@@ -363,9 +413,20 @@ pub fn measure(object: &mut Object, ring: &mut Ring) -> Result<UnitCosts> {
     let measured = ticks(&mut child, object, ring, (SPIN, PERIOD_NS)).and_then(|tick_ns| {
         let meter_ns = readings(&mut child, object, ring)?;
         let [trap_ns, gap_ns, disarm_ns] = traps(&mut child, object, ring)?;
-        let (wake_ns, [copies_ns, split_stores_ns]) = (wakings(&mut child)?, slower(&mut child, object)?);
-        let copies_ns = copies_ns.map(|ns| ns / PAGES as u64);
-        Ok(UnitCosts { tick_ns, trap_ns, gap_ns, disarm_ns, meter_ns, wake_ns, copies_ns, split_stores_ns })
+        // Before the child is seized, for then its own child would be.
+        let [copies_ns, split_stores_ns, switches_ns] = slower(&mut child, object)?;
+        let (wake_ns, copies_ns) = (wakings(&mut child)?, copies_ns.map(|ns| ns / PAGES as u64));
+        Ok(UnitCosts {
+            tick_ns,
+            trap_ns,
+            gap_ns,
+            disarm_ns,
+            meter_ns,
+            wake_ns,
+            copies_ns,
+            split_stores_ns,
+            switches_ns,
+        })
     });
     object.remove_target(child.pid);
     drop(child);
@@ -479,22 +540,33 @@ fn timed_traps(
     Ok((median(times), gaps))
 }
 
-/// What copies of [`PAGES`] pages by a string instruction, and [`SPLIT_STORES`] stores across lines,
-/// take without a watch and with one.
-fn slower(child: &mut Child, object: &mut Object) -> Result<[[u64; 2]; 2]> {
+/// What copies of [`PAGES`] pages by a string instruction, [`SPLIT_STORES`] stores across lines, and
+/// a switch there and back take without a watch and with one.
+fn slower(child: &mut Child, object: &mut Object) -> Result<[[u64; 2]; 3]> {
     let shortest = |child: &mut Child, order| {
         let times: Result<Vec<u64>> = (0..COPIES).map(|_| child.ask(order)).collect();
         // The shortest: interruptions are no part of a copy.
         Ok::<_, anyhow::Error>(times?.into_iter().min().unwrap_or(0))
     };
-    let timed = |child: &mut Child| Ok::<_, anyhow::Error>([shortest(child, COPY)?, shortest(child, STORE)?]);
-    let [free_copies_ns, free_stores_ns] = timed(child)?;
-    let address = &raw const child.shared().word as u64;
-    let event = Event::watchpoint(child.pid, address, 8, None).context("cannot set a watchpoint")?;
-    event.set_program(object.program_fd("touch")?)?;
-    event.enable()?;
-    let [copies_ns, stores_ns] = timed(child)?;
-    Ok([[free_copies_ns, copies_ns], [free_stores_ns, stores_ns]])
+    let timed = |child: &mut Child| {
+        Ok::<_, anyhow::Error>([shortest(child, COPY)?, shortest(child, STORE)?, child.ask(SWITCH)?])
+    };
+    let free = timed(child)?;
+    // Words that none of these orders touches, as many as are watched at a time by default.
+    let mut events = Vec::new();
+    for n in 0..3 {
+        let address = &raw const child.shared().gaps[n] as u64;
+        let event = match Event::watchpoint(child.pid, address, 8, None) {
+            // A register is taken by somebody else.
+            Err(_) if n > 0 => break,
+            event => event.context("cannot set a watchpoint")?,
+        };
+        event.set_program(object.program_fd("touch")?)?;
+        event.enable()?;
+        events.push(event);
+    }
+    let armed = timed(child)?;
+    Ok([0, 1, 2].map(|kind| [free[kind], armed[kind]]))
 }
 
 fn wakings(child: &mut Child) -> Result<u64> {

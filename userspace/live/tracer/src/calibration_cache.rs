@@ -77,6 +77,7 @@ impl Remembered {
         let Self { prices, machine } = self;
         let [free_ns, armed_ns] = &mut prices.copies_ns;
         let [free_stores_ns, armed_stores_ns] = &mut prices.split_stores_ns;
+        let [free_switch_ns, armed_switch_ns] = &mut prices.switches_ns;
         let mut is_whole = true;
         for (name, price) in [
             ("tick_ns", &mut prices.tick_ns),
@@ -89,6 +90,8 @@ impl Remembered {
             ("watched_copy_ns", armed_ns),
             ("split_stores_ns", free_stores_ns),
             ("watched_split_stores_ns", armed_stores_ns),
+            ("switch_ns", free_switch_ns),
+            ("watched_switch_ns", armed_switch_ns),
         ] {
             let mut number = *price as f64;
             visit(name, &mut number);
@@ -269,6 +272,7 @@ mod tests {
             wake_ns: 12_000,
             copies_ns: [60, 2_200],
             split_stores_ns: [600, 6_200],
+            switches_ns: [2_000, 3_400],
         };
         Remembered { prices, machine: Machine { clock: 2.71, ..Machine::default() } }
     }

@@ -47,7 +47,7 @@ pub struct CostTotals {
     pub readings: u64,
     /// What the allocation probes cost.
     pub heap_ns: u64,
-    /// What string instructions and stores across lines lost while words were watched.
+    /// What slower instructions and switches lost while words were watched.
     pub string_ns: u64,
     /// Samples: ticks that met a target in user mode.
     pub samples: u64,
@@ -148,6 +148,8 @@ pub struct UnitCosts {
     pub copies_ns: [u64; 2],
     /// A thousand stores in a row, each across two cache lines, likewise.
     pub split_stores_ns: [u64; 2],
+    /// A switch to another thread and back, likewise.
+    pub switches_ns: [u64; 2],
 }
 
 impl UnitCosts {
@@ -166,6 +168,18 @@ impl UnitCosts {
     pub fn split_store_ns(&self) -> f64 {
         let [free, armed] = self.split_stores_ns;
         armed.saturating_sub(free) as f64 / 1000.0
+    }
+
+    /// Time more for a switch to another thread and back while a watch is armed.
+    pub fn switch_ns(&self) -> u64 {
+        let [free, armed] = self.switches_ns;
+        armed.saturating_sub(free)
+    }
+
+    /// How many times as long a switch takes.
+    pub fn switch_factor(&self) -> f64 {
+        let [free, armed] = self.switches_ns.map(|ns| ns.max(1) as f64);
+        (armed / free).max(1.0)
     }
 
     /// How many times as long these stores take.
@@ -294,6 +308,7 @@ mod tests {
         wake_ns: 20_000,
         copies_ns: [500, 500],
         split_stores_ns: [600, 600],
+        switches_ns: [2_000, 2_000],
     };
 
     /// A target that runs all the time and pays `stop_ns` for each sample.

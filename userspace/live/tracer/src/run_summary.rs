@@ -350,7 +350,7 @@ impl RunSummary<'_> {
         if withdrawn + unaffordable > 0 {
             notices.push(format!(
                 "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
-                 while one is armed, this processor is slower at {}. --overhead allows more.",
+                 while one is armed, this machine is slower at {}. --overhead allows more.",
                 slower_at(&self.calibration.prices)
             ));
         }
@@ -472,9 +472,12 @@ fn slower_at(prices: &super::governor::UnitCosts) -> String {
     let kinds = [
         ("string instructions (`rep movs`, `rep stos`: system calls, large copies)", prices.string_factor()),
         ("stores across cache lines (copies to unaligned places)", prices.split_store_factor()),
+        ("switches between threads", prices.switch_factor()),
     ];
     let slower = kinds.into_iter().filter(|(_, factor)| *factor >= LEAST);
-    let slower: Vec<String> = slower.map(|(kind, factor)| format!("{kind}, {factor:.0} times")).collect();
+    let times = |factor: f64| if factor < 9.95 { format!("{factor:.1}") } else { format!("{factor:.0}") };
+    let slower: Vec<String> =
+        slower.map(|(kind, factor)| format!("{kind}, {} times", times(factor))).collect();
     slower.join(", and ")
 }
 

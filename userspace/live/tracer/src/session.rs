@@ -383,6 +383,7 @@ impl<'a> Trace<'a> {
             budget: plan.overhead_percent / 100.0,
             string_lost: prices.string_lost(),
             split_store_ns: prices.split_store_ns(),
+            switch_ns: prices.switch_ns(),
         };
         let (costs, beats) = (Arc::clone(&summary.costs), Arc::clone(&heartbeat));
         let capture = Capture::new(object, ring, settings, costs, beats, windows, events.clone())?.start()?;

@@ -37,8 +37,8 @@ pub struct Causes {
     pub heap: Option<Number>,
     /// Stopped time of threads.
     pub stop: Number,
-    /// Slower copies while words were watched: string instructions and stores across cache lines.
-    /// Absent without copies.
+    /// Time lost while words were watched, on machines that are slower then: by string instructions,
+    /// stores across cache lines, and switches between threads. Absent if nothing was lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strings: Option<Number>,
     /// Traps of watchpoints.

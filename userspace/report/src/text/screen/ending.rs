@@ -271,7 +271,7 @@ fn over_budget(overhead: &Overhead) -> Option<String> {
         ("traps", Some(causes.trap)),
         ("BPF programs", Some(causes.bpf)),
         ("allocation records", causes.heap),
-        ("slower copies", causes.strings),
+        ("armed registers", causes.strings),
     ];
     let known = parts.into_iter().filter_map(|(name, percent)| Some((name, percent?.finite()?)));
     let (name, most) = known.max_by(|a, b| a.1.total_cmp(&b.1))?;
