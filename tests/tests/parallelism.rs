@@ -207,6 +207,55 @@ fn a_producer_hands_over_every_byte_once() {
     assert_eq!(works, number(&found["work"]));
 }
 
+/// Calls in turn make iterations that wait for each other; calls apart make iterations that do not. A sum
+/// is a chain unless reductions are ignored.
+#[test]
+fn loops_have_the_parallelism_of_their_iterations() {
+    requires!(command("qemu-x86_64"));
+    let measure = |function: &str, options: &[&str]| {
+        let all = ["--parallelism", "--window", "inf", "--self-parallelism", "--inclusive", function];
+        let (done, mut report) = exact_of("tasks", &[&all, options].concat(), &[]);
+        assert!(done.status.success(), "{}", done.stderr);
+        report["self_parallelism"].take()
+    };
+    let region = |found: &Value, kind: &str, function: &str| {
+        let regions = found["regions"].as_array().expect("regions");
+        let is = |one: &&Value| one["kind"] == kind && one["place"]["function"] == function;
+        regions.iter().find(is).unwrap_or_else(|| panic!("no {kind} {function}: {found:#}")).clone()
+    };
+    let parallelism = |one: &Value| one["self_parallelism"].as_f64().expect("a number");
+    let in_turn = region(&measure("in_turn", &[]), "loop", "in_turn");
+    // The first iteration stands before the loop is known.
+    assert_eq!((&in_turn["iterations"], &in_turn["instances"]), (&199.into(), &1.into()));
+    assert!((1.0..1.01).contains(&parallelism(&in_turn)), "{in_turn}");
+    let found = measure("apart", &["--processors", "4"]);
+    let apart = region(&found, "loop", "apart");
+    assert!((190.0..=199.0).contains(&parallelism(&apart)), "{apart}");
+    let share = number(&apart["work"]) as f64 / number(&found["work"]) as f64;
+    let expected = 1.0 / (1.0 - share + share / 4.0);
+    let speed_up = apart["speed_up"].as_f64().expect("a number");
+    assert!((speed_up - expected).abs() < 1e-9 && speed_up > 3.9, "{speed_up} {expected}");
+    let work = region(&found, "function", "work");
+    assert_eq!((number(&work["instances"]), &work["iterations"]), (200, &Value::Null));
+    assert!(number(&work["span"]).abs_diff(200 * TURNS) < 200 * 4, "{work}");
+    let sum = region(&measure("consume", &[]), "loop", "consume");
+    assert!((1.9..2.1).contains(&parallelism(&sum)), "{sum}");
+    let found = measure("consume", &["--ignore", "stack,induction,copies,reductions"]);
+    assert!(parallelism(&region(&found, "loop", "consume")) > 300.0, "{found:#}");
+    assert_eq!(found["ignored"], serde_json::json!(["stack", "induction", "copies", "reductions"]));
+}
+
+#[test]
+fn killed_regions_stand_as_far_as_they_got() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = exact_of("tasks", &["--parallelism", "--self-parallelism"], &["kill"]);
+    assert!(!done.status.success());
+    assert_eq!(report["partial"], true);
+    let regions = report["self_parallelism"]["regions"].as_array().expect("regions");
+    let work = regions.iter().find(|one| one["kind"] == "function" && one["place"]["function"] == "work");
+    assert!(number(&work.expect("the function")["work"]) > 390 * 3 * TURNS, "{work:?}");
+}
+
 /// The other thread reads 1000 words of the main thread, and what starts it; the main thread reads little.
 #[test]
 fn threads_hand_over_what_one_wrote_and_another_read() {
@@ -322,6 +371,8 @@ fn wrong_use_is_one_sentence() {
         (&["--predict", "gshare"], &["`gshare` is no predictor"]),
         (&["--partition", "4"], &["--tasks"]),
         (&["--tasks", "loops", "--partition", "1"], &["2..=1024"]),
+        (&["--tasks", "loops", "--ignore", "reductions"], &["--tasks", "--ignore reductions"]),
+        (&["--processors", "4"], &["--self-parallelism"]),
         (&["--tasks", "threads"], &["blocks, functions, loops"]),
         (&["--ignore-lines", "a.c:1", "--cache-use"], &["--ignore-lines", "simulated caches"]),
         (&["--function", "chain"], &["--inclusive"]),

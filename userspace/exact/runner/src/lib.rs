@@ -18,6 +18,7 @@ mod names;
 mod options;
 mod pairs;
 mod parallelism;
+mod regions;
 mod report;
 mod run;
 mod tasks;
@@ -83,6 +84,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
     let parallelism = args.parallelism.setup()?;
     let tasks = args.parallelism.tasks_setup(parallelism.as_ref());
+    let nest = args.parallelism.nest_setup(parallelism.as_ref());
     let host = machine::describe();
     let fetches = machine::instruction_cache();
     let machine =
@@ -122,6 +124,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         parallelism,
         sharing: args.one_order,
         tasks,
+        nest,
         ignores_lines: ignored.is_some(),
         inclusive: args.parallelism.inclusive.clone(),
         program: PathBuf::new(),
@@ -183,7 +186,6 @@ pub fn run(args: &Options) -> Result<Outcome> {
         started_unix_ns: started.as_nanos() as u64,
         wall_s: ended.wall.as_secs_f64(),
         cpu_s: ended.cpu.as_secs_f64(),
-        host,
         qemu: qemu.version,
         ended_by,
         exit_status,
@@ -196,6 +198,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
         inclusive: args.parallelism.inclusive.clone(),
         ignored_lines: args.ignore_lines.iter().map(ToString::to_string).collect(),
         partition: args.parallelism.partition,
+        processors: args.parallelism.processors.unwrap_or(host.cpus),
+        host,
         machine,
     };
     total.name_missing_skipped(&args.caches.skip_function);

@@ -19,6 +19,7 @@ use super::{
     names::Names,
     pairs::Pairs,
     parallelism::Parallelism,
+    regions::Regions,
     tasks::Tasks,
 };
 
@@ -63,6 +64,8 @@ pub struct Total {
     pub sharing: Option<Vec<(u32, Shared)>>,
     /// Task parallelism.
     pub tasks: Tasks,
+    /// Self-parallelism.
+    pub regions: Regions,
     /// A bit for each function found, of the functions with whole calls reported.
     pub inclusive_found: u64,
     /// By process: the instruction translated last, if QEMU lacks the instruction.
@@ -181,13 +184,15 @@ impl Total {
         }
         self.parallelism.add(&image, names);
         self.tasks.add(&image, names);
+        self.regions.add(&image, names);
         if let Some((found, is_full)) = &image.sharing {
             self.sharing.get_or_insert_default().extend(found.iter().map(|row| (image.pid, *row)));
             self.partial |= is_full;
         }
-        for found in &image.tasks {
-            self.torn += found.torn;
-            self.partial |= found.full;
+        let tasks = image.tasks.iter().map(|found| (found.torn, found.full));
+        for (torn, is_full) in tasks.chain(image.nests.iter().map(|found| (found.torn, found.full))) {
+            self.torn += torn;
+            self.partial |= is_full;
         }
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;

@@ -72,6 +72,18 @@ fn latency(model: Latency, found: &Dependences, copies: bool) -> u64 {
     }
 }
 
+/// Cycles of all instructions, one after the other.
+pub(crate) fn serial(code: &Code<'_>, events: &[Event], setup: &Setup) -> u64 {
+    let dependences = Dependences::of_all(code.instructions);
+    let of = |one: &Executed| {
+        let found = &dependences[one.index];
+        let loads = found.memory.iter().any(|operand| operand.is_loaded);
+        let ahead = if loads && setup.latency == Latency::Machine { 5 } else { 0 };
+        ahead + latency(setup.latency, found, setup.view.copies)
+    };
+    executed(code, events).iter().map(of).sum()
+}
+
 /// Ordinary and early times of a location.
 type Times = HashMap<usize, (u64, u64)>;
 
@@ -87,6 +99,8 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
     let (mut times, mut memory): (Times, HashMap<u64, u64>) = (HashMap::new(), HashMap::new());
     let mut retired: Vec<u64> = Vec::new();
     let mut starts: Vec<u64> = Vec::new();
+    // Who read or wrote a location last, by block and place.
+    let mut touched: HashMap<usize, (u32, usize)> = HashMap::new();
     let (mut barrier, mut mispredicted, mut top) = (0, 0, 0_u8);
     let mut stepped: HashMap<(u32, usize), usize> = HashMap::new();
     let (mut written, mut used) = (HashMap::<usize, usize>::new(), HashMap::<usize, usize>::new());
@@ -135,7 +149,14 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
         let early_data = view.induction
             && (found.is_comparison
                 || matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall));
-        for place in data.iter() {
+        let reduced = found.reduces.iter().next().filter(|place| {
+            view.reductions
+                && !(view.stack && found.stack != 0)
+                && !is_exchange
+                && touched.get(place) == Some(&(one.block, one.place))
+        });
+        let waits = |place: &usize| reduced != Some(*place) || (is_step && step.is_some());
+        for place in data.iter().filter(waits) {
             start = start.max(get(&times, place, is_step || early_data).saturating_sub(ahead));
         }
         for place in addresses.iter() {
@@ -158,7 +179,11 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
             };
             let register = usize::from(step.register);
             let pick = |early| get(&times, register, early).max(by.map_or(0, |by| get(&times, by, early)));
-            let result = (pick(false).max(start) + cycles, pick(true));
+            let mut result = (pick(false).max(start) + cycles, pick(true));
+            if reduced.is_some() {
+                let others = by.map_or(0, |by| get(&times, by, false)).max(start) + cycles;
+                result.0 = others.max(get(&times, register, false));
+            }
             for place in whole.iter() {
                 times.insert(place, result);
             }
@@ -169,7 +194,8 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
             times.insert(other, a.unwrap_or_default());
         } else {
             for place in whole.iter() {
-                times.insert(place, (done, done));
+                let old = times.get(&place).copied().filter(|_| reduced == Some(place)).unwrap_or_default();
+                times.insert(place, (done.max(old.0), done.max(old.1)));
             }
             for place in merged.iter() {
                 let (ordinary, early) = times.get(&place).copied().unwrap_or_default();
@@ -180,6 +206,9 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
             for byte in *address..address + u64::from(*size) {
                 memory.insert(byte, done);
             }
+        }
+        for place in data.with(addresses).with(whole).with(merged).iter() {
+            touched.insert(place, (one.block, one.place));
         }
         for register in found.writes().iter().filter(|place| *place < 16) {
             written.insert(register, number);
