@@ -28,6 +28,9 @@ pub(crate) const SPECIAL: u8 = 4;
 /// Set for an instruction without readers.
 pub(crate) const IGNORED: u8 = 8;
 
+/// Set for a move from register to register whose value keeps its origin.
+pub(crate) const MOVE: u8 = 16;
+
 /// Classes of instructions in distributions.
 pub const CLASSES: [&str; 16] = [
     "move",
@@ -69,12 +72,13 @@ pub(crate) struct Op {
 /// Properties of few instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Special {
-    /// An induction step; `last`: number of the block of the last execution, 0 for never.
-    Step { register: u8, by: Option<u8>, carry: bool, flags: bool, reduces: bool, last: u32 },
+    /// An induction step; `last`: number of the block of the last execution, 0 for never; `reduces`,
+    /// `used`: as of a reduction.
+    Step { register: u8, by: Option<u8>, carry: bool, flags: bool, reduces: bool, used: bool, last: u32 },
     /// Registers counted from the top of the x87 stack, a moving top.
     X87 { data: Locations, whole: Locations, merged: Locations, top: Top, is_exchange: bool },
-    /// A reduction, with the accumulator's place.
-    Reduction(u8),
+    /// A reduction, with the accumulator's place; `used`: another instruction took the last result.
+    Reduction { place: u8, used: bool },
     /// Two registers changing places without taking time.
     Exchange([u8; 2]),
 }
@@ -275,13 +279,25 @@ impl Compiled {
             };
             let [carry, others] = writes_flag;
             let reduces = view.reductions && !found.reduces.is_empty();
-            special =
-                Some(Special::Step { register: step.register, by, carry, flags: others, reduces, last: 0 });
+            special = Some(Special::Step {
+                register: step.register,
+                by,
+                carry,
+                flags: others,
+                reduces,
+                used: false,
+                last: 0,
+            });
             (data, whole, merged) = (Locations::NONE, Locations::NONE, Locations::NONE);
             addresses = Locations::NONE;
         } else if let (true, Some(place)) = (view.reductions && !is_pointer, found.reduces.iter().next()) {
-            special = Some(Special::Reduction(place as u8));
+            special = Some(Special::Reduction { place: place as u8, used: false });
             (data, whole) = (data.without(found.reduces), whole.without(found.reduces));
+        }
+        let is_single = |set: Locations| set.iter().count() == 1;
+        let moves = view.copies && found.is_copy && !touches && special.is_none();
+        if moves && is_single(data) && is_single(whole) && merged.is_empty() {
+            flags |= MOVE;
         }
         let jumps = matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall);
         let is_early = view.induction && (found.is_comparison || jumps);

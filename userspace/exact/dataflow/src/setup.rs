@@ -20,9 +20,9 @@ pub struct View {
     pub induction: bool,
     /// Copies between registers and memory take no time.
     pub copies: bool,
-    /// Accumulators of sums, products, minima, maxima and bit operations pass on no order: an
-    /// instruction does not wait for its own last result if no other instruction used the register
-    /// since. The result is there when all operands up to now are.
+    /// Accumulators of sums, products, minima, maxima and bit operations pass on no order: an instruction
+    /// does not wait for its own last result if no other instruction took that result. The result is there
+    /// when all operands up to now are.
     pub reductions: bool,
 }
 

@@ -128,8 +128,8 @@ pub(crate) struct State<const L: usize> {
     /// Cycles of all instructions, one after the other.
     pub serial: u64,
     pub times: [[u32; L]; PLACES],
-    /// The instruction that read or wrote each place last, if reductions are ignored.
-    pub touched: [u32; PLACES],
+    /// The reduction whose result lies in each place, also after moves; 0 for none.
+    pub origins: [u32; PLACES],
     /// Completion of the instructions up to now.
     pub retired: [u32; L],
     /// Earliest start of the next instruction: after mispredicted branches, within the region.
@@ -223,6 +223,8 @@ impl<const L: usize> State<L> {
             return None;
         }
         self.pages.forget_room();
+        // Numbers of another process.
+        self.origins = [0; PLACES];
         if self.busy != 0 {
             self.consumed = self.consumed.saturating_add(self.busy);
             self.torn = self.torn.saturating_add(self.busy);

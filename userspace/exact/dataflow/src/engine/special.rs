@@ -3,7 +3,9 @@
 use locality_stream::Arena;
 
 use super::Lanes;
-use crate::ops::{CARRY_PLACES, EARLY, FLAGS_PLACES, IGNORED, Op, PLACES, SPECIAL, Special, WITH_EARLY};
+use crate::ops::{
+    CARRY_PLACES, Compiled, EARLY, FLAGS_PLACES, IGNORED, MOVE, Op, PLACES, SPECIAL, Special, WITH_EARLY,
+};
 use crate::shadow::raise;
 
 impl<const L: usize, A: Arena + ?Sized> Lanes<'_, L, A> {
@@ -13,9 +15,9 @@ impl<const L: usize, A: Arena + ?Sized> Lanes<'_, L, A> {
         let s = self.values();
         let Some(special) = self.compiled.specials.get_mut(op.special as usize) else { return };
         match special {
-            Special::Step { register, by, reduces, last, .. } => {
+            Special::Step { register, by, reduces, used, last, .. } => {
                 let register = usize::from(*register & 15);
-                self.is_reduced = *reduces && s.touched[register] == touch(op);
+                self.is_reduced = *reduces && !*used && s.origins[register] == number(op);
                 let is_step = match by {
                     None => true,
                     Some(by) => {
@@ -42,9 +44,9 @@ impl<const L: usize, A: Arena + ?Sized> Lanes<'_, L, A> {
                     raise(start, &time);
                 });
             }
-            Special::Reduction(place) => {
+            Special::Reduction { place, used } => {
                 let place = usize::from(*place) % PLACES;
-                self.is_reduced = s.touched[place] == touch(op);
+                self.is_reduced = !*used && s.origins[place] == number(op);
                 if !self.is_reduced {
                     // As in `start`: needed when the load is done.
                     let time = s.times[place].map(|time| time.saturating_sub(op.load.into()));
@@ -55,28 +57,60 @@ impl<const L: usize, A: Arena + ?Sized> Lanes<'_, L, A> {
         }
     }
 
-    /// Notes the places used by an instruction.
+    /// Notes whose results an instruction takes, and where its own result lies. A move takes none.
     #[inline(never)]
     pub(super) fn touch(&mut self, op: &Op) {
-        let (s, own) = (self.values(), touch(op));
+        let (s, own) = (self.values(), number(op));
+        let Compiled { places, specials, .. } = &mut self.compiled;
         let from = op.places as usize;
-        let count = [op.addresses, op.data, op.writes, op.merges].map(usize::from).iter().sum::<usize>();
-        for place in self.compiled.places.get(from..from + count).unwrap_or_default() {
-            let place = usize::from(*place);
-            s.touched[if place >= EARLY { place - EARLY } else { place }] = own;
+        let middle = from + usize::from(op.addresses) + usize::from(op.data);
+        let end = middle + usize::from(op.writes) + usize::from(op.merges);
+        let location = |place: &u8| {
+            let place = usize::from(*place) % PLACES;
+            if place >= EARLY { place - EARLY } else { place }
+        };
+        let special = if op.flags & SPECIAL == 0 { None } else { specials.get(op.special as usize).copied() };
+        if let Some(Special::Exchange([one, other])) = special {
+            return s.origins.swap(location(&one), location(&other));
         }
-        if op.flags & SPECIAL == 0 {
+        let read = places.get(from..middle).unwrap_or_default();
+        let written = places.get(middle..end).unwrap_or_default();
+        if op.flags & MOVE != 0 {
+            let origin = read.first().map_or(0, |place| s.origins[location(place)]);
+            written.iter().for_each(|place| s.origins[location(place)] = origin);
             return;
         }
-        let mut note = |place: u8| s.touched[usize::from(place) % PLACES] = own;
-        match self.compiled.specials.get(op.special as usize) {
-            Some(Special::Step { register, by, .. }) => {
-                note(*register);
-                by.iter().for_each(|by| note(*by));
+        let mut take = |place: &u8| {
+            let origin = s.origins[location(place)];
+            if origin == 0 || origin == own {
+                return;
             }
-            Some(Special::Reduction(place)) => note(*place),
-            Some(Special::Exchange(both)) => both.iter().for_each(|place| note(*place)),
-            Some(Special::X87 { .. }) | None => {}
+            if let Some(Special::Step { used, .. } | Special::Reduction { used, .. }) =
+                specials.get_mut(origin as usize - 1)
+            {
+                *used = true;
+            }
+        };
+        read.iter().for_each(&mut take);
+        match special {
+            Some(Special::Step { register, by, .. }) => {
+                take(&register);
+                by.iter().for_each(take);
+            }
+            Some(Special::Reduction { place, .. }) => take(&place),
+            _ => {}
+        }
+        written.iter().for_each(|place| s.origins[location(place)] = 0);
+        match specials.get_mut(op.special as usize).filter(|_| special.is_some()) {
+            Some(Special::Step { register, reduces, used, .. }) => {
+                s.origins[location(register)] = if *reduces { own } else { 0 };
+                *used = false;
+            }
+            Some(Special::Reduction { place, used }) => {
+                s.origins[location(place)] = own;
+                *used = false;
+            }
+            _ => {}
         }
     }
 
@@ -149,7 +183,7 @@ impl<const L: usize, A: Arena + ?Sized> Lanes<'_, L, A> {
                     merged.at_top(before).each(|place| raise(&mut s.times[place % PLACES], &result));
                 }
             }
-            Special::Reduction(place) => {
+            Special::Reduction { place, .. } => {
                 let place = usize::from(place) % PLACES;
                 let early = (place < WITH_EARLY).then_some(EARLY + place);
                 for place in [Some(place), early].into_iter().flatten() {
@@ -171,7 +205,7 @@ impl<const L: usize, A: Arena + ?Sized> Lanes<'_, L, A> {
     }
 }
 
-/// Stands for an instruction in [`State::touched`]; only those with more can be reductions.
-fn touch(op: &Op) -> u32 {
-    if op.flags & SPECIAL != 0 { op.special + 1 } else { u32::MAX }
+/// Stands for an instruction in [`crate::state::State::origins`]; 0 for one that is no reduction.
+fn number(op: &Op) -> u32 {
+    if op.flags & SPECIAL != 0 { op.special + 1 } else { 0 }
 }

@@ -202,7 +202,7 @@ impl<'a, A: Arena + ?Sized> NestEngine<'a, A> {
         let mut depth = s.depth;
         while let Some(frame) = self.frame(depth).filter(|frame| frame.header != 0) {
             if frame.header == block.address {
-                while s.depth > depth {
+                while self.values().depth > depth {
                     self.pop()?;
                 }
                 return self.turn();
@@ -232,7 +232,7 @@ impl<'a, A: Arena + ?Sized> NestEngine<'a, A> {
         }
         let is_base = left.is_none() && self.frame(depth).is_some_and(|frame| frame.slot == u64::MAX);
         let left = left.unwrap_or(if returns && is_base { 0 } else { s.depth });
-        while s.depth > left {
+        while self.values().depth > left {
             self.pop()?;
         }
         Some(())
@@ -383,7 +383,7 @@ impl<'a, A: Arena + ?Sized> NestEngine<'a, A> {
     pub fn finish(&mut self) -> NestSummary {
         let s = self.values();
         // Regions under way end here.
-        while s.depth > 0 {
+        while self.values().depth > 0 {
             if self.pop().is_none() {
                 break;
             }

@@ -457,7 +457,7 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
                     }
                 }
             }
-            Special::Exchange(_) | Special::Reduction(_) => {}
+            Special::Exchange(_) | Special::Reduction { .. } => {}
         }
         Some(())
     }
@@ -544,7 +544,7 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
                 }
             }
             // Not in the views of tasks.
-            Special::Reduction(_) => {}
+            Special::Reduction { .. } => {}
             Special::Exchange([one, other]) => {
                 s.registers.swap(register(one.into()), register(other.into()));
             }

@@ -145,6 +145,18 @@ fn accumulators_of_all_kinds_are_reductions() {
     ] {
         assert_eq!(is_chain, n);
     }
+    // A compiler may move the sum around; who uses the moved sum uses the sum.
+    let moved = |is_used: bool| {
+        cycles(&move |a: &mut CodeAssembler| {
+            a.mov(rdx, rcx).unwrap();
+            a.add(rdx, rbx).unwrap();
+            a.mov(rcx, rdx).unwrap();
+            if is_used {
+                a.imul_2(r8, rcx).unwrap();
+            }
+        })
+    };
+    assert_eq!([moved(false), moved(true)], [1, n + 1]);
     // The whole register after parts of it.
     assert_eq!(
         cycles(&|a| {
@@ -254,13 +266,15 @@ pub(super) struct Label {
     pub node: u32,
 }
 
+/// A region: header or entry, and whether a loop; range of events; beginnings of iterations.
+type Region = ((u32, bool), Range<usize>, Vec<usize>);
+
 /// Regions of a run by construction: runs of a loop with the beginnings of iterations, and calls.
 #[derive(Default)]
 pub(super) struct Truth {
     /// By executed block.
     pub labels: Vec<Label>,
-    /// By header or entry, and whether a loop: range of events, beginnings of iterations.
-    regions: Vec<((u32, bool), Range<usize>, Vec<usize>)>,
+    regions: Vec<Region>,
 }
 
 pub(super) fn random_nest(random: &mut fastrand::Rng) -> (Program, Vec<Event>, Truth) {
@@ -375,12 +389,12 @@ fn the_engine_equals_the_oracle() {
                 let ends = begun.iter().skip(1).copied().chain([range.end]);
                 begun.iter().zip(ends).map(|(from, to)| span(*from..to)).sum()
             } else {
-                let inside = |other: &&((u32, bool), Range<usize>, Vec<usize>)| {
+                let inside = |other: &&Region| {
                     other.1 != *range && range.start <= other.1.start && other.1.end <= range.end
                 };
                 let all: Vec<_> = truth.regions.iter().filter(inside).collect();
                 // Children only, not their children.
-                let is_child = |one: &&((u32, bool), Range<usize>, Vec<usize>)| {
+                let is_child = |one: &&Region| {
                     !all.iter().any(|other| {
                         other.1 != one.1 && other.1.start <= one.1.start && one.1.end <= other.1.end
                     })

@@ -1,7 +1,7 @@
 //! Brute force: one machine at a time, one entry a byte, every instruction's times kept. Shares
 //! nothing with the engine but the decoder of dependences and the setup.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use locality_stream::{By, Code, Dependences, Event, Flow, Instruction, Kind, LatencyClass, Locations, Top};
 
@@ -99,8 +99,9 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
     let (mut times, mut memory): (Times, HashMap<u64, u64>) = (HashMap::new(), HashMap::new());
     let mut retired: Vec<u64> = Vec::new();
     let mut starts: Vec<u64> = Vec::new();
-    // Who read or wrote a location last, by block and place.
-    let mut touched: HashMap<usize, (u32, usize)> = HashMap::new();
+    // The reduction whose result lies in a location, and those with a result that others took.
+    let mut origins: HashMap<usize, (u32, usize)> = HashMap::new();
+    let mut taken: HashSet<(u32, usize)> = HashSet::new();
     let (mut barrier, mut mispredicted, mut top) = (0, 0, 0_u8);
     let mut stepped: HashMap<(u32, usize), usize> = HashMap::new();
     let (mut written, mut used) = (HashMap::<usize, usize>::new(), HashMap::<usize, usize>::new());
@@ -153,7 +154,8 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
             view.reductions
                 && !(view.stack && found.stack != 0)
                 && !is_exchange
-                && touched.get(place) == Some(&(one.block, one.place))
+                && origins.get(place) == Some(&(one.block, one.place))
+                && !taken.contains(&(one.block, one.place))
         });
         let waits = |place: &usize| reduced != Some(*place) || (is_step && step.is_some());
         for place in data.iter().filter(waits) {
@@ -207,8 +209,30 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
                 memory.insert(byte, done);
             }
         }
-        for place in data.with(addresses).with(whole).with(merged).iter() {
-            touched.insert(place, (one.block, one.place));
+        let own = (one.block, one.place);
+        let is_single = |set: Locations| set.iter().count() == 1;
+        let touches = found.memory.iter().any(|operand| operand.is_loaded || operand.is_stored);
+        let is_move = view.copies && found.is_copy && !touches && is_single(data) && is_single(whole);
+        if is_exchange {
+            let [one, other] = found.exchange.unwrap().map(|set| physical(set).iter().next().unwrap());
+            let (a, b) = (origins.remove(&one), origins.remove(&other));
+            origins.extend(b.map(|b| (one, b)));
+            origins.extend(a.map(|a| (other, a)));
+        } else if is_move && merged.is_empty() && step.is_none() {
+            let from = origins.get(&data.iter().next().unwrap()).copied();
+            let to = whole.iter().next().unwrap();
+            origins.remove(&to);
+            origins.extend(from.map(|from| (to, from)));
+        } else {
+            for place in data.with(addresses).iter() {
+                taken.extend(origins.get(&place).filter(|origin| **origin != own));
+            }
+            origins.retain(|place, _| !whole.with(merged).iter().any(|written| written == *place));
+            let accumulator = found.reduces.iter().next().filter(|_| !(view.stack && found.stack != 0));
+            if let Some(place) = accumulator {
+                origins.insert(place, own);
+                taken.remove(&own);
+            }
         }
         for register in found.writes().iter().filter(|place| *place < 16) {
             written.insert(register, number);

@@ -380,7 +380,8 @@ fn oracle(
     (span, edges.collect())
 }
 
-/// Random programs with calls, and with nested loops and calls: engine and oracle agree on span and on every edge.
+/// Random programs with calls, and with nested loops and calls: engine and oracle agree on span and on
+/// every edge.
 #[test]
 fn the_engine_equals_the_oracle() {
     for seed in 0..u64::from(locality_stream::testing::cases(300)) {
