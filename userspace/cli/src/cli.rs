@@ -278,8 +278,9 @@ pub struct ExactArgs {
     /// with `--granularity` of the type's bytes.
     #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
     pub data_type: Vec<DataType>,
-    /// Ignore these source lines of the program, by debug information: values computed there are there
-    /// at once for parallelism, and accesses by the lines are no reuse; may be given several times.
+    /// Ignore these source lines of the program or its libraries, by debug information: values computed
+    /// there are there at once for parallelism, and accesses by the lines are no reuse; may be given
+    /// several times.
     ///
     /// Example: --ignore-lines sim.c:88 --ignore-lines sim.c:102-110,120
     #[arg(long, value_name = "FILE:LINES")]

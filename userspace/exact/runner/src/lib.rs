@@ -13,6 +13,7 @@ mod extra;
 pub mod find;
 mod fine;
 mod folder;
+mod ignored;
 mod image;
 mod names;
 mod options;
@@ -27,9 +28,8 @@ mod total;
 
 use std::{
     collections::HashSet,
-    ffi::OsStr,
     io::Read as _,
-    os::unix::{ffi::OsStrExt as _, fs::FileExt as _, process::ExitStatusExt as _},
+    os::unix::{fs::FileExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::mpsc::{self, RecvTimeoutError},
@@ -39,20 +39,18 @@ use std::{
 use anyhow::{Context as _, Result};
 use locality_exports::callgrind;
 use locality_plugin::{
-    functions::{LINES, Lines},
-    program::Program,
+    functions::LINES,
     region::{Header, state},
     settings::{Mode, Settings},
 };
 use locality_profile::Reserved;
 use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
-use locality_symbols::{IgnoreLines, code_of_lines};
-use locality_units::parse::WrongUse;
 
 use locality_kernel::{launch, machine, writing};
 
 use cache::machine::Machine;
 use folder::Folder;
+use ignored::Ignored;
 use image::Image;
 use names::Names;
 pub use options::{CacheOptions, Options};
@@ -92,11 +90,11 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let cache = machine.as_ref().map(Machine::config).transpose()?;
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;
-    let ignored = ignored_lines(&args.ignore_lines, &program)?;
+    let mut ignored = Ignored::look_up(&args.ignore_lines, &program)?;
     let plugin = find::plugin()?;
     let folder = Folder::create()?;
     if let Some(ignored) = &ignored {
-        std::fs::write(folder.path().join(LINES), ignored)
+        std::fs::write(folder.path().join(LINES), &ignored.list)
             .context("cannot write the list of ignored lines")?;
     }
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
@@ -219,21 +217,12 @@ pub fn run(args: &Options) -> Result<Outcome> {
              by these lines are no reuse."
         ));
     }
+    if let Some(ignored) = &mut ignored {
+        total.notices.extend(ignored.name_later(&args.ignore_lines, &total.files));
+    }
     total.name_forked_processes(pid);
     let death = ended.wait_status.and_then(launch::ended_by_signal);
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
-}
-
-/// The code of ignored lines of the program, as the plugin reads it; `None` without such lines.
-fn ignored_lines(lines: &[IgnoreLines], program: &Program) -> Result<Option<String>> {
-    if lines.is_empty() {
-        return Ok(None);
-    }
-    let path = Path::new(OsStr::from_bytes(program.file.as_bytes()));
-    // As the program's mappings name the file.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let code = code_of_lines(&path, lines).map_err(|why| WrongUse(why.to_string()))?;
-    Ok(Some(Lines::print(&path.to_string_lossy(), &code)))
 }
 
 /// Takes the results of processes at the processes'

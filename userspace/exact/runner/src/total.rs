@@ -38,6 +38,8 @@ pub struct Total {
     pub grains: BTreeMap<u64, Grain>,
     /// Threads with process id.
     pub threads: Vec<(u32, Thread)>,
+    /// Mapped files.
+    pub files: BTreeSet<String>,
     /// Programs run: process, file.
     pub programs: Vec<(u32, String)>,
     /// Sentences for the reader.
@@ -139,6 +141,7 @@ impl Total {
     /// Adds an image.
     pub fn add(&mut self, image: Image, names: &mut Names) {
         self.programs.push((image.pid, image.program.clone()));
+        self.files.extend(image.mappings.iter().map(|file| file.path.clone()));
         self.mix.merge(&image.mix);
         self.executions.add(&image, names);
         self.out_of_turn += u64::from(image.out_of_turn);
