@@ -35,7 +35,8 @@ pub struct Parallelism {
     pub resolution: u64,
     /// Threads, the most instructions first.
     pub threads: Vec<ThreadParallelism>,
-    /// Lines aside: `machine` if `ignored` is empty, `values` if it is `stack`, `induction` and `copies`, else `custom`.
+    /// Lines aside: `machine` if `ignored` is empty, `values` if it is `stack`, `induction` and
+    /// `copies`, else `custom`.
     pub view: String,
     /// By window and predictor.
     pub windows: Vec<Window>,
