@@ -207,6 +207,55 @@ fn a_producer_hands_over_every_byte_once() {
     assert_eq!(works, number(&found["work"]));
 }
 
+/// Calls in turn make iterations that wait for each other; calls apart make iterations that do not. A sum
+/// is a chain unless reductions are ignored.
+#[test]
+fn loops_have_the_parallelism_of_their_iterations() {
+    requires!(command("qemu-x86_64"));
+    let measure = |function: &str, options: &[&str]| {
+        let all = ["--parallelism", "--window", "inf", "--self-parallelism", "--inclusive", function];
+        let (done, mut report) = exact_of("tasks", &[&all, options].concat(), &[]);
+        assert!(done.status.success(), "{}", done.stderr);
+        report["self_parallelism"].take()
+    };
+    let region = |found: &Value, kind: &str, function: &str| {
+        let regions = found["regions"].as_array().expect("regions");
+        let is = |one: &&Value| one["kind"] == kind && one["place"]["function"] == function;
+        regions.iter().find(is).unwrap_or_else(|| panic!("no {kind} {function}: {found:#}")).clone()
+    };
+    let parallelism = |one: &Value| one["self_parallelism"].as_f64().expect("a number");
+    let in_turn = region(&measure("in_turn", &[]), "loop", "in_turn");
+    // The first iteration stands before the loop is known.
+    assert_eq!((&in_turn["iterations"], &in_turn["instances"]), (&199.into(), &1.into()));
+    assert!((1.0..1.01).contains(&parallelism(&in_turn)), "{in_turn}");
+    let found = measure("apart", &["--processors", "4"]);
+    let apart = region(&found, "loop", "apart");
+    assert!((190.0..=199.0).contains(&parallelism(&apart)), "{apart}");
+    let share = number(&apart["work"]) as f64 / number(&found["work"]) as f64;
+    let expected = 1.0 / (1.0 - share + share / 4.0);
+    let speed_up = apart["speed_up"].as_f64().expect("a number");
+    assert!((speed_up - expected).abs() < 1e-9 && speed_up > 3.9, "{speed_up} {expected}");
+    let work = region(&found, "function", "work");
+    assert_eq!((number(&work["instances"]), &work["iterations"]), (200, &Value::Null));
+    assert!(number(&work["span"]).abs_diff(200 * TURNS) < 200 * 4, "{work}");
+    let sum = region(&measure("consume", &[]), "loop", "consume");
+    assert!((1.9..2.1).contains(&parallelism(&sum)), "{sum}");
+    let found = measure("consume", &["--ignore", "stack,induction,copies,reductions"]);
+    assert!(parallelism(&region(&found, "loop", "consume")) > 300.0, "{found:#}");
+    assert_eq!(found["ignored"], serde_json::json!(["stack", "induction", "copies", "reductions"]));
+}
+
+#[test]
+fn killed_regions_stand_as_far_as_they_got() {
+    requires!(command("qemu-x86_64"));
+    let (done, report) = exact_of("tasks", &["--parallelism", "--self-parallelism"], &["kill"]);
+    assert!(!done.status.success());
+    assert_eq!(report["partial"], true);
+    let regions = report["self_parallelism"]["regions"].as_array().expect("regions");
+    let work = regions.iter().find(|one| one["kind"] == "function" && one["place"]["function"] == "work");
+    assert!(number(&work.expect("the function")["work"]) > 390 * 3 * TURNS, "{work:?}");
+}
+
 /// The other thread reads 1000 words of the main thread, and what starts it; the main thread reads little.
 #[test]
 fn threads_hand_over_what_one_wrote_and_another_read() {
@@ -251,6 +300,70 @@ fn ignored_lines_pass_nothing_on() {
         let options = [&["--ignore-lines", &lines][..], beside].concat();
         assert_eq!(touches(&options), (every - 2 * TURNS, instructions), "{beside:?}");
     }
+}
+
+/// Shapes of the 2012 paper's distributions for its classes of applications, compiled as there.
+#[test]
+fn application_classes_have_their_shapes() {
+    requires!(command("qemu-x86_64"));
+    let measure = |kernel: &str, size: &str| {
+        let options = ["--inclusive", kernel, "--window", "64,512,inf", "--predict", "perfect,gshare:16"];
+        let (done, report) =
+            exact_of("application_classes", &[&["--parallelism"], &options[..]].concat(), &[kernel, size]);
+        assert!(done.status.success(), "{}", done.stderr);
+        let windows = report["parallelism"]["windows"].as_array().expect("windows").clone();
+        assert_eq!(windows.len(), 6);
+        let instructions = number(&report["parallelism"]["instructions"]);
+        let ilp: Vec<f64> = windows.iter().map(|window| window["ilp"].as_f64().expect("a number")).collect();
+        assert!(
+            ilp[..3].is_sorted() && ilp[3..].is_sorted(),
+            "{kernel}: larger windows are no slower {ilp:?}"
+        );
+        assert!((0..3).all(|at| ilp[at] >= ilp[at + 3]), "{kernel}: a predictor gains nothing {ilp:?}");
+        for window in &windows {
+            let bins = window["by_parallelism"].as_array().expect("bins");
+            let classes = bins.iter().flat_map(|bin| bin["by_class"].as_object().expect("classes").values());
+            assert_eq!(classes.map(number).sum::<u64>(), instructions, "{kernel}");
+            let stretches = window["over_time"].as_array().expect("stretches");
+            assert!(!stretches.is_empty() || instructions < 1024, "{kernel}");
+        }
+        ilp[2]
+    };
+    for (kernel, size) in [
+        ("sparse", "200"),
+        ("stencil", "100"),
+        ("fourier", "64"),
+        ("sort", "60"),
+        ("graph", "200"),
+        ("bodies", "24"),
+        ("bound", "20"),
+    ] {
+        assert!(measure(kernel, size) > 1.0, "{kernel}");
+    }
+    // Independent rows and columns: with n a side, the parallelism grows faster than n.
+    let [small, large] = ["8", "32"].map(|size| measure("dense", size));
+    assert!(large > 4.0 * small, "{small} {large}");
+}
+
+/// Lines of a library are found as those of the program: its only load is the line's.
+#[test]
+fn lines_of_libraries_are_ignored_too() {
+    requires!(command("qemu-x86_64"));
+    let source = include_str!("../programs/library_pair.c");
+    let line = 1 + source.lines().position(|line| line.contains("REUSE:across_library")).expect("the line");
+    let lines = format!("library_pair.c:{line}");
+    let touches = |options: &[&str]| {
+        let all = [&["--inclusive", "library_total", "--granularity", "8"], options].concat();
+        let (done, report) = exact_of("library_pair", &all, &["0.2"]);
+        assert!(done.status.success(), "{}", done.stderr);
+        number(&report["reuse"]["8"]["touches"])
+    };
+    let (every, without) = (touches(&[]), touches(&["--ignore-lines", &lines]));
+    assert!(every > 1 << 20 && without < 1000, "{every} {without}");
+    // A child's lines are not known before.
+    let tracer = Tracer::new().args(["exact", "--ignore-lines", &lines, "--", "/bin/sh", "-c", "true"]);
+    let refused = tracer.run();
+    assert_eq!(refused.status.code(), Some(2), "{}", refused.stderr);
 }
 
 #[test]
@@ -322,6 +435,8 @@ fn wrong_use_is_one_sentence() {
         (&["--predict", "gshare"], &["`gshare` is no predictor"]),
         (&["--partition", "4"], &["--tasks"]),
         (&["--tasks", "loops", "--partition", "1"], &["2..=1024"]),
+        (&["--tasks", "loops", "--ignore", "reductions"], &["--tasks", "--ignore reductions"]),
+        (&["--processors", "4"], &["--self-parallelism"]),
         (&["--tasks", "threads"], &["blocks, functions, loops"]),
         (&["--ignore-lines", "a.c:1", "--cache-use"], &["--ignore-lines", "simulated caches"]),
         (&["--function", "chain"], &["--inclusive"]),
@@ -377,4 +492,32 @@ fn a_trace_has_the_parallelism_of_the_exact_run() {
     }
     let without = live(&["--no-parallelism"]);
     assert!(without.get("parallelism").is_none() && without.get("mix").is_none());
+}
+
+/// A sum in one chain: the chain is the addition of the loop, with the chain's cycles.
+#[test]
+fn a_loop_names_the_instructions_of_its_chain() {
+    requires!(root, btf);
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("advice")).expect("a folder");
+    let program = locality_tests::programs::build_in(folder.path(), "advice/compute", "");
+    let (profile, file) = (folder.path().join("t.locality"), folder.path().join("report"));
+    let _alone = locality_tests::live::alone();
+    let tracer = Tracer::new().args(["-q", "-d", "5", "--overhead", "4", "--format", "json", "-o"]);
+    let tracer = tracer.args([&profile]).args(["--report"]).args([&file]).args(["--"]).args([&program]);
+    let done = tracer.args(["chained_sum", "flawed", "6"]).run();
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let loops = report["loops"].as_array().expect("loops");
+    let sum = loops.iter().find(|one| one["place"]["function"] == "sum_in_one_chain").expect("the loop");
+    let path = sum["chain"]["path"].as_array().expect("a path");
+    let source = include_str!("../programs/advice/compute.c");
+    let line = 1 + source.lines().position(|line| line.contains("sum += from[i];")).expect("the line");
+    assert_eq!((&path[0]["class"], &path[0]["place"]["line"]), (&"fp_add".into(), &line.into()), "{sum:#}");
+    let part = |value: &Value| value.as_f64().expect("a number");
+    assert!(part(&path[0]["share"]) > 0.9, "{path:#?}");
+    let [step, chain] = [&path[0], &sum["chain"]].map(|of| part(&of["cycles"]["value"]));
+    assert!((0.8..1.2).contains(&(step / chain)), "{step} {chain}");
+    let page = Tracer::new().args(["report"]).args([&profile]).args(["--code"]).run();
+    assert!(page.stdout.contains(&format!("chain: addition :{line}")), "{}", page.stdout);
 }

@@ -278,8 +278,9 @@ pub struct ExactArgs {
     /// with `--granularity` of the type's bytes.
     #[arg(long, value_name = "TYPE", conflicts_with = "instructions")]
     pub data_type: Vec<DataType>,
-    /// Ignore these source lines of the program, by debug information: values computed there are there
-    /// at once for parallelism, and accesses by the lines are no reuse; may be given several times.
+    /// Ignore these source lines of the program or its libraries, by debug information: values computed
+    /// there are there at once for parallelism, and accesses by the lines are no reuse; may be given
+    /// several times.
     ///
     /// Example: --ignore-lines sim.c:88 --ignore-lines sim.c:102-110,120
     #[arg(long, value_name = "FILE:LINES")]
@@ -346,6 +347,15 @@ pub struct ParallelismArgs {
     /// between them.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..=1024), requires = "tasks")]
     pub partition: Option<u32>,
+    /// Also report which loops and functions could use several processors: how many iterations of a loop,
+    /// or parts of a call, could run at once, and the speed-up at most.
+    ///
+    /// Example: locality-bpf exact --parallelism --self-parallelism --inclusive solve -- ./prog arg
+    #[arg(long, requires = "parallelism")]
+    pub self_parallelism: bool,
+    /// Processors for the speed-up of --self-parallelism [default: those of this machine].
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=1 << 20), requires = "self_parallelism")]
+    pub processors: Option<u32>,
     /// Count only calls of this function, from call to return, with all callees; may be given
     /// several times. Also restricts reuse, the mix of instructions and simulated caches.
     #[arg(long, value_name = "FUNCTION")]
@@ -399,6 +409,8 @@ impl From<ExactArgs> for exact::Options {
             latency,
             tasks,
             partition,
+            self_parallelism,
+            processors,
             inclusive,
         } = args.parallelism;
         Self {
@@ -423,6 +435,8 @@ impl From<ExactArgs> for exact::Options {
                 latency,
                 tasks,
                 partition,
+                self_parallelism,
+                processors,
                 inclusive,
             },
             caches: exact::CacheOptions {

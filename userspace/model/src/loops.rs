@@ -57,10 +57,27 @@ pub struct SeenLoop {
     pub unbound_cycles: f64,
     /// Lower bound of the cycles; `None` if not asked of the window.
     pub needs: Option<LoopNeeds>,
+    /// Instructions of the longest chain of dependences, most cycles first; empty if not asked of the window,
+    /// and without a chain through most iterations.
+    pub chain: Vec<ChainStep>,
     /// Whether the window starts in the loop, so the sample's CPU time is the loop's.
     pub is_first: bool,
     /// Access instructions, the most lines first.
     pub by_access: Vec<LoopAccess>,
+}
+
+/// An instruction of a loop's chain of dependences, as shown by a single window.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChainStep {
+    /// Address of the instruction.
+    pub ip: u64,
+    /// Calling context.
+    pub stack: StackId,
+    /// What the instruction takes its time for: `integer`, `fp_add`, `fp_multiply`, `divide`, `load`,
+    /// `store_forwarding` or `other`.
+    pub class: String,
+    /// Cycles of all its executions on the chain.
+    pub cycles: f64,
 }
 
 /// An access instruction of a loop, as shown by a single window.

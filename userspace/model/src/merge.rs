@@ -291,6 +291,9 @@ impl Merger {
             for access in &mut seen.by_access {
                 access.stack = stack(access.stack);
             }
+            for step in &mut seen.chain {
+                step.stack = stack(step.stack);
+            }
             self.into.loops.push(seen);
         }
         for flow in &profile.flows {

@@ -67,6 +67,9 @@ pub fn cut(report: &mut Report, top: usize, with_far: bool) {
         cut.rows("tasks.communication", &mut tasks.communication);
         cut.rows("tasks.nodes", &mut tasks.nodes);
     }
+    if let Some(found) = &mut report.self_parallelism {
+        cut.rows("self_parallelism.regions", &mut found.regions);
+    }
     report.sharing.iter_mut().for_each(|rows| cut.rows("sharing", rows));
     report.rows_left_out = cut.left_out();
 }

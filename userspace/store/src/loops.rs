@@ -3,7 +3,7 @@
 //! Not here: when rows are written (`writer`), that ids lead somewhere (`repair`).
 
 use locality_model::{
-    Core, Dependence, LoopAccess, LoopNeeds, Processor, Profile, SampleId, SeenLoop, StackId,
+    ChainStep, Core, Dependence, LoopAccess, LoopNeeds, Processor, Profile, SampleId, SeenLoop, StackId,
 };
 use rusqlite::{Transaction, params};
 
@@ -17,7 +17,7 @@ const DEPENDENCES: [(Dependence, &str); 3] =
 pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Result<()> {
     let needs = seen.needs.as_ref();
     to.prepare_cached(
-        "INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         seen.sample.0,
@@ -42,7 +42,8 @@ pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Res
         needs.map(|needs| needs.unit.as_str()),
         needs.map(|needs| signed(needs.mispredicted)),
         needs.map(|needs| signed(needs.new_lines)),
-        needs.map(|needs| needs.distant_cycles)
+        needs.map(|needs| needs.distant_cycles),
+        (!seen.chain.is_empty()).then(|| chain_text(&seen.chain))
     ])?;
     let number = to.last_insert_rowid();
     let mut insert = to.prepare_cached(
@@ -72,6 +73,24 @@ pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Res
         ])?;
     }
     Ok(())
+}
+
+/// `IP STACK CYCLES CLASS` of each instruction, separated by semicolons; the address hexadecimal.
+fn chain_text(chain: &[ChainStep]) -> String {
+    let step = |step: &ChainStep| format!("{:x} {} {} {}", step.ip, step.stack.0, step.cycles, step.class);
+    chain.iter().map(step).collect::<Vec<_>>().join(";")
+}
+
+/// Reads what [`chain_text`] wrote; instructions that cannot be read are left out.
+fn chain(text: &str) -> Vec<ChainStep> {
+    let step = |text: &str| {
+        let mut words = text.splitn(4, ' ');
+        let ip = u64::from_str_radix(words.next()?, 16).ok()?;
+        let stack = StackId(words.next()?.parse().ok()?);
+        let cycles = words.next()?.parse().ok().filter(|cycles: &f64| (0.0..1e15).contains(cycles))?;
+        Some(ChainStep { ip, stack, class: words.next()?.to_owned(), cycles })
+    };
+    text.split(';').filter_map(step).collect()
 }
 
 /// A JSON array.
@@ -130,13 +149,17 @@ fn seen_loop(row: &mut Columns<'_>) -> rusqlite::Result<SeenLoop> {
         unbound_cycles: row.real()?,
         is_first: row.get()?,
         needs: needs(row)?,
+        chain: row.added::<String>()?.map(|text| chain(&text)).unwrap_or_default(),
         by_access: Vec::new(),
     })
 }
 
 /// `None` if not computed, and in files of version 5.
 fn needs(row: &mut Columns<'_>) -> rusqlite::Result<Option<LoopNeeds>> {
-    let Some(cycles) = row.added()? else { return Ok(None) };
+    let Some(cycles) = row.added()? else {
+        row.skip(6);
+        return Ok(None);
+    };
     Ok(Some(LoopNeeds {
         cycles,
         chain_cycles: row.real()?,

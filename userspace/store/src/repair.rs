@@ -178,6 +178,9 @@ fn add_placeholders(profile: &mut Profile) -> usize {
         for access in &mut seen.by_access {
             stack |= check(&mut access.stack.0, stacks);
         }
+        for step in &mut seen.chain {
+            stack |= check(&mut step.stack.0, stacks);
+        }
     }
     for sample in &mut profile.kernel_samples {
         stack |= check(&mut sample.stack.0, stacks);

@@ -204,6 +204,11 @@ impl Columns<'_> {
         self.get().map(narrow)
     }
 
+    /// Passes over columns.
+    pub(crate) fn skip(&mut self, columns: usize) {
+        self.next += columns;
+    }
+
     /// A column that files of the same version may lack: it was added after the others.
     pub(crate) fn added<T: FromSql>(&mut self) -> rusqlite::Result<Option<T>> {
         if self.next < self.row.as_ref().column_count() { self.get() } else { Ok(None) }

@@ -264,6 +264,9 @@ pub struct Dependences {
     pub is_comparison: bool,
     /// Whether it makes the frame pointer the stack pointer: `leave`.
     pub leaves: bool,
+    /// The register whose old value is combined with the remaining operands in any order: the
+    /// accumulator of a sum, product, minimum, maximum or bit operation.
+    pub reduces: Locations,
     /// Two locations that change places.
     pub exchange: Option<[Locations; 2]>,
     /// Class of its latency.
@@ -342,6 +345,7 @@ impl Dependences {
         if let Some(Step { register: 4, by: By::Constant(by) }) = found.step {
             found.stack = by;
         }
+        found.reduces = reduces(&decoded).shared(found.data).shared(found.whole);
         found.exchange = exchange(&decoded);
         found.is_comparison = matches!(decoded.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
         found.leaves = decoded.mnemonic() == Mnemonic::Leave;
@@ -605,6 +609,39 @@ fn step(decoded: &iced_x86::Instruction) -> Option<Step> {
         _ => return None,
     };
     Some(Step { register, by })
+}
+
+/// See [`Dependences::reduces`].
+fn reduces(decoded: &iced_x86::Instruction) -> Locations {
+    let operand = |number| match number < decoded.op_count() {
+        true if decoded.op_kind(number) == OpKind::Register => Locations::of(decoded.op_register(number)),
+        true if decoded.op_kind(number) == OpKind::Memory => {
+            Locations::of(decoded.memory_base()).with(Locations::of(decoded.memory_index()))
+        }
+        _ => Locations::NONE,
+    };
+    if decoded.op_mask() != Register::None || decoded.op_count() == 0 {
+        return Locations::NONE;
+    }
+    let (own, first, second) = (operand(0), operand(1), operand(2));
+    // A part of a register is no accumulator; a memory operand has none.
+    let is_register = decoded.op_kind(0) == OpKind::Register;
+    let register = if is_register { decoded.op_register(0) } else { Register::None };
+    if own.is_empty() || register.is_gpr8() || register.is_gpr16() || !is_register {
+        return Locations::NONE;
+    }
+    let name = latency::name(decoded.mnemonic());
+    let others = match latency::combines(&name) {
+        latency::Combines::No => return Locations::NONE,
+        // The product is added to the first operand.
+        latency::Combines::Third => first.with(second),
+        _ if decoded.op_count() < 3 => first,
+        // Of three operands, the first source is the accumulator, or either.
+        _ if first == own => second,
+        latency::Combines::AnyOrder if second == own => first,
+        _ => return Locations::NONE,
+    };
+    if others.has(own) { Locations::NONE } else { own }
 }
 
 /// See [`Dependences::exchange`].

@@ -14,7 +14,7 @@ mod place;
 mod words;
 
 pub use kernel_time::{Entry, KernelTime};
-pub use loops::{Access, Known, Loop, Needs};
+pub use loops::{Access, ChainPart, Known, Loop, Needs};
 
 use locality_estimate::access_rates::Rates;
 use locality_estimate::calling_context::Contexts;

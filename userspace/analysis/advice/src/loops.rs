@@ -14,7 +14,7 @@ use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::Contexts;
 use locality_estimate::interval_estimate::Estimate;
 use locality_model::{
-    AccessKind, Dependence, FieldId, FrameId, LoopNeeds, ObjectId, Profile, SeenLoop, StackId,
+    AccessKind, ChainStep, Dependence, FieldId, FrameId, LoopNeeds, ObjectId, Profile, SeenLoop, StackId,
 };
 
 use crate::place;
@@ -93,6 +93,21 @@ pub struct Loop {
     pub(crate) draws: Vec<[f64; 3]>,
 }
 
+/// An instruction of a loop's longest chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChainPart {
+    /// Address of the instruction.
+    pub ip: u64,
+    /// Innermost frame in the user's own code.
+    pub frame: Option<FrameId>,
+    /// What the instruction takes its time for, as in [`locality_model::ChainStep`].
+    pub class: String,
+    /// Cycles of an iteration; intervals are over windows with a chain.
+    pub cycles: Estimate,
+    /// Share of the chain's cycles.
+    pub share: f64,
+}
+
 /// Least cycles of an iteration of a loop by the timing model; intervals are over windows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Needs {
@@ -100,6 +115,9 @@ pub struct Needs {
     pub cycles: Estimate,
     /// Of dependences alone.
     pub chain: Estimate,
+    /// Instructions of the longest chain of dependences, most cycles first; empty without a chain through
+    /// most iterations.
+    pub path: Vec<ChainPart>,
     /// Of the busiest unit alone.
     pub throughput: Estimate,
     /// The unit, in the form of `bound_by`.
@@ -283,7 +301,7 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         iterations,
         instructions: sum(|row| row.instructions) as f64 / iterations,
         bound_by: bound.map(|name| (name.to_owned(), saved(name))),
-        needs: needs(profile, rows),
+        needs: needs(profile, contexts, rows),
         trips: (
             median.map(|(trips, _)| *trips),
             runs,
@@ -295,7 +313,7 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
 }
 
 /// Sums of windows that were asked, each per iteration, with draws of windows.
-fn needs(profile: &Profile, rows: &[&SeenLoop]) -> Option<Needs> {
+fn needs(profile: &Profile, contexts: &Contexts, rows: &[&SeenLoop]) -> Option<Needs> {
     /// New lines in all windows from which on lines at a time are given.
     const LINES: u64 = 50;
     let asked: Vec<(&SeenLoop, &LoopNeeds)> =
@@ -327,6 +345,7 @@ fn needs(profile: &Profile, rows: &[&SeenLoop]) -> Option<Needs> {
     });
     // Parts of the least cycles are computed apart, in fractions of a cycle, and none exceeds the whole.
     Some(Needs {
+        path: path(profile, contexts, rows),
         cycles: ratio(&|_, needs| needs.cycles, &iterations),
         chain: ratio(&|_, needs| needs.chain_cycles.min(needs.cycles), &iterations),
         throughput: ratio(&|_, needs| needs.unit_cycles.min(needs.cycles), &iterations),
@@ -335,6 +354,51 @@ fn needs(profile: &Profile, rows: &[&SeenLoop]) -> Option<Needs> {
         lines_at_a_time: at_a_time.filter(|lines| lines.value.is_finite() && lines.high.is_finite()),
     })
     .filter(|needs| needs.cycles.value.is_finite())
+}
+
+/// Instructions of the longest chain, from the windows that show one.
+fn path(profile: &Profile, contexts: &Contexts, rows: &[&SeenLoop]) -> Vec<ChainPart> {
+    /// Instructions in a report.
+    const MOST: usize = 8;
+    /// Smaller shares of the chain are left out.
+    const LEAST: f64 = 0.02;
+    let shown: Vec<&SeenLoop> = rows.iter().copied().filter(|row| !row.chain.is_empty()).collect();
+    // A chain that few windows show is none of the loop.
+    let asked = rows.iter().filter(|row| row.needs.is_some()).count();
+    if 2 * shown.len() <= asked {
+        return Vec::new();
+    }
+    let mut parts: BTreeMap<(u64, &str), StackId> = BTreeMap::new();
+    for step in shown.iter().flat_map(|row| &row.chain) {
+        parts.entry((step.ip, &step.class)).or_insert(step.stack);
+    }
+    let of = |row: &SeenLoop, key: &(u64, &str)| {
+        let is = |step: &&ChainStep| (step.ip, step.class.as_str()) == *key;
+        row.chain.iter().filter(is).map(|step| step.cycles).sum::<f64>()
+    };
+    let total: f64 = shown.iter().flat_map(|row| &row.chain).map(|step| step.cycles).sum();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let draws: Vec<Vec<usize>> =
+        (0..DRAWS).map(|_| shown.iter().map(|_| random.usize(..shown.len())).collect()).collect();
+    let part = |(key, stack): (&(u64, &str), &StackId)| {
+        let mean = |numbers: &mut dyn Iterator<Item = usize>| {
+            let rows = numbers.filter_map(|number| shown.get(number));
+            let sums =
+                rows.fold((0.0, 0.0), |sums, row| (sums.0 + of(row, key), sums.1 + row.iterations as f64));
+            sums.0 / sums.1
+        };
+        let mut drawn: Vec<f64> = draws.iter().map(|draw| mean(&mut draw.iter().copied())).collect();
+        drawn.retain(|value| value.is_finite());
+        let cycles = estimate(mean(&mut (0..shown.len())), &mut drawn, shown.len() as u64);
+        let sum: f64 = shown.iter().map(|row| of(row, key)).sum();
+        let frame = place::own(profile, contexts, *stack);
+        ChainPart { ip: key.0, frame, class: key.1.to_owned(), cycles, share: sum / total }
+    };
+    let mut path: Vec<ChainPart> =
+        parts.iter().map(part).filter(|part| part.share >= LEAST && part.cycles.value.is_finite()).collect();
+    path.sort_by(|one, other| other.share.total_cmp(&one.share).then(one.ip.cmp(&other.ip)));
+    path.truncate(MOST);
+    path
 }
 
 fn joined_access(

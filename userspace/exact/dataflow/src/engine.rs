@@ -5,16 +5,15 @@
 //! side. A block's instructions without an access are executed when the next access or the next
 //! block shows the execution; an instruction with accesses is *open* until the next event.
 
+mod special;
+
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use locality_stream::{Arena, ArenaFull, Branch, Code, Event, Flow, Kind, Offset, Span};
 
 use crate::OpenError;
-use crate::ops::{
-    Block, CARRY_PLACES, Compiled, EARLY, FLAGS_PLACES, IGNORED, MEMORY, Marks, Op, PLACES, SPECIAL, STRING,
-    Special,
-};
+use crate::ops::{Block, Compiled, IGNORED, MEMORY, Marks, Op, PLACES, SPECIAL, STRING};
 use crate::predict;
 use crate::setup::Setup;
 use crate::shadow::{Shadow, raise};
@@ -22,7 +21,7 @@ use crate::state::{BranchCount, MAGIC, MARKS, NONE, STORES, State, is_predicted}
 use crate::summary::{self, LaneSummary, Progress, Summary};
 
 /// Time limit for a reduction.
-const LATE: u32 = 3 << 30;
+pub(crate) const LATE: u32 = 3 << 30;
 /// Cycles left to lanes without a window by a reduction.
 const KEPT: u32 = 1 << 31;
 /// Unit of reductions.
@@ -38,10 +37,10 @@ struct Predicting {
 
 /// An engine of `L` lanes.
 pub(crate) struct Lanes<'a, const L: usize, A: Arena + ?Sized> {
-    arena: &'a A,
+    pub(crate) arena: &'a A,
     state: NonNull<State<L>>,
-    offset: Offset,
-    setup: Setup,
+    pub(crate) offset: Offset,
+    pub(crate) setup: Setup,
     marks: Marks,
     compiled: Compiled,
     blocks: Vec<Block>,
@@ -50,9 +49,11 @@ pub(crate) struct Lanes<'a, const L: usize, A: Arena + ?Sized> {
     predictors: Vec<Predicting>,
     /// Lanes with a window, by number and size; padding has none and is not counted.
     windows: Vec<(usize, u32)>,
-    unlimited: Vec<usize>,
+    pub(crate) unlimited: Vec<usize>,
     /// Whether the instruction started last is executed as a step.
     is_step: bool,
+    /// Whether the instruction started last does not wait for its accumulator.
+    is_reduced: bool,
     /// When the instruction executed last is done, if branches may be mispredicted.
     last_done: [u32; L],
 }
@@ -109,13 +110,14 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
             windows,
             unlimited,
             is_step: false,
+            is_reduced: false,
             last_done: [0; L],
             setup,
         }
     }
 
     #[inline(always)]
-    fn values(&mut self) -> &'a mut State<L> {
+    pub(crate) fn values(&mut self) -> &'a mut State<L> {
         // SAFETY: the state belongs to the engine alone, borrowed for writing.
         unsafe { &mut *self.state.as_ptr() }
     }
@@ -141,10 +143,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
 
     #[inline(always)]
     fn begin_block(&mut self, index: u32, code: &Code<'_>) -> Option<()> {
-        let block = match self.blocks.get(index as usize) {
-            Some(block) if block.count != 0 => *block,
-            _ => self.compile(index, code)?,
-        };
+        let block = self.known(index, code)?;
         let s = self.values();
         if s.block != NONE {
             self.end_block()?;
@@ -163,9 +162,26 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
                 return Some(());
             }
         }
+        self.execute(index, block);
+        Some(())
+    }
+
+    /// A block by its index.
+    #[inline(always)]
+    pub(crate) fn known(&mut self, index: u32, code: &Code<'_>) -> Option<Block> {
+        match self.blocks.get(index as usize) {
+            Some(block) if block.count != 0 => Some(*block),
+            _ => self.compile(index, code),
+        }
+    }
+
+    /// A block is executed from here on.
+    #[inline(always)]
+    pub(crate) fn execute(&mut self, index: u32, block: Block) {
+        let s = self.values();
         if block.count == 0 {
             s.block = NONE;
-            return Some(());
+            return;
         }
         s.sequence = s.sequence.wrapping_add(1);
         if self.setup.view.induction {
@@ -180,7 +196,6 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         }
         (s.block, s.position, s.open) = (index, 0, NONE);
         self.current = block;
-        Some(())
     }
 
     #[cold]
@@ -234,7 +249,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
 
     /// Executes the rest of the current block.
     #[inline(always)]
-    fn end_block(&mut self) -> Option<()> {
+    pub(crate) fn end_block(&mut self) -> Option<()> {
         let s = self.values();
         if s.block == NONE {
             return Some(());
@@ -247,7 +262,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
 
     /// The current block was left after `executed` instructions.
     #[cold]
-    fn cut(&mut self, executed: u64) -> Option<()> {
+    pub(crate) fn cut(&mut self, executed: u64) -> Option<()> {
         let s = self.values();
         if s.block == NONE {
             return Some(());
@@ -291,7 +306,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     }
 
     #[inline(always)]
-    fn access(&mut self, event: &Event) -> Option<()> {
+    pub(crate) fn access(&mut self, event: &Event) -> Option<()> {
         let s = self.values();
         if s.restricted != 0 {
             if event.kind == Kind::CALL {
@@ -449,41 +464,6 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         start
     }
 
-    #[inline(never)]
-    fn start_special(&mut self, op: &Op, start: &mut [u32; L]) {
-        let s = self.values();
-        let Some(special) = self.compiled.specials.get_mut(op.special as usize) else { return };
-        match special {
-            Special::Step { register, by, last, .. } => {
-                let register = usize::from(*register & 15);
-                let is_step = match by {
-                    None => true,
-                    Some(by) => {
-                        *last != 0
-                            && s.written[usize::from(*by & 15)] <= *last
-                            && s.addressed[register] > *last
-                    }
-                };
-                *last = s.sequence;
-                self.is_step = is_step;
-                let from = if is_step { EARLY } else { 0 };
-                raise(start, &s.times[from + register]);
-                if let Some(by) = by {
-                    raise(start, &s.times[from + usize::from(*by & 15)]);
-                }
-            }
-            Special::X87 { data, top, .. } => {
-                let before = top.step(&mut (s.top as u8));
-                data.at_top(before).each(|place| {
-                    // As in `start`: needed when the load is done.
-                    let time = s.times[place % PLACES].map(|time| time.saturating_sub(op.load.into()));
-                    raise(start, &time);
-                });
-            }
-            Special::Exchange(_) => {}
-        }
-    }
-
     /// Writes an instruction's results, and counts the instruction. Returns the completion.
     #[inline(always)]
     fn finish(&mut self, op: &Op, start: [u32; L]) -> Option<[u32; L]> {
@@ -501,6 +481,10 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
                 raise(&mut s.times[usize::from(*place) % PLACES], &done);
             }
         }
+        if self.setup.view.reductions {
+            self.touch(op);
+        }
+        s.serial += u64::from(op.latency);
         raise(&mut s.retired, &done);
         let ring = s.ring.get(self.arena)?;
         let mask = s.ring.count() as u64 - 1;
@@ -530,71 +514,6 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         Some(done)
     }
 
-    #[inline(never)]
-    fn finish_special(&mut self, op: &Op, start: &[u32; L], done: &[u32; L]) {
-        let s = self.values();
-        let result = if op.flags & IGNORED != 0 { [0; L] } else { *done };
-        let from = op.places as usize + usize::from(op.addresses) + usize::from(op.data);
-        let end = from + usize::from(op.writes);
-        for place in self.compiled.places.get(from..end).unwrap_or_default() {
-            s.times[usize::from(*place) % PLACES] = result;
-        }
-        for place in self.compiled.places.get(end..end + usize::from(op.merges)).unwrap_or_default() {
-            raise(&mut s.times[usize::from(*place) % PLACES], &result);
-        }
-        if op.flags & SPECIAL == 0 {
-            return;
-        }
-        let Some(special) = self.compiled.specials.get(op.special as usize) else { return };
-        match *special {
-            Special::Step { register, by, carry, flags, .. } => {
-                let register = usize::from(register & 15);
-                let mut early = result;
-                let mut ordinary = result;
-                if self.is_step && op.flags & IGNORED == 0 {
-                    early = s.times[EARLY + register];
-                    ordinary = *start;
-                    raise(&mut ordinary, &s.times[register]);
-                    if let Some(by) = by {
-                        let by = usize::from(by & 15);
-                        raise(&mut early, &s.times[EARLY + by]);
-                        raise(&mut ordinary, &s.times[by]);
-                    }
-                    ordinary = ordinary.map(|time| time.wrapping_add(op.latency.into()));
-                }
-                s.times[register] = ordinary;
-                s.times[EARLY + register] = early;
-                for ([place, early_place], is_written) in [(CARRY_PLACES, carry), (FLAGS_PLACES, flags)] {
-                    if is_written {
-                        s.times[place] = ordinary;
-                        s.times[early_place] = early;
-                    }
-                }
-            }
-            Special::X87 { data, whole, merged, top, is_exchange } => {
-                let mut now = s.top as u8;
-                let before = top.step(&mut now);
-                s.top = now.into();
-                if is_exchange {
-                    let mut both = data.at_top(before).iter();
-                    if let (Some(one), Some(other)) = (both.next(), both.next()) {
-                        s.times.swap(one, other);
-                    }
-                } else {
-                    whole.at_top(before).each(|place| s.times[place % PLACES] = result);
-                    merged.at_top(before).each(|place| raise(&mut s.times[place % PLACES], &result));
-                }
-            }
-            Special::Exchange([one, other]) => {
-                let (one, other) = (usize::from(one), usize::from(other));
-                s.times.swap(one % PLACES, other % PLACES);
-                if one < 16 && other < 16 {
-                    s.times.swap(EARLY + one, EARLY + other);
-                }
-            }
-        }
-    }
-
     #[cold]
     fn mark(&mut self) {
         let s = self.values();
@@ -619,7 +538,7 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     /// Reduces times before overflow. Exact for windows; without a
     /// window, values older than [`KEPT`] cycles become [`KEPT`] old.
     #[cold]
-    fn rebase(&mut self) {
+    pub(crate) fn rebase(&mut self) {
         let s = self.values();
         let mut by = [0; L];
         for (lane, by) in by.iter_mut().enumerate() {
@@ -648,17 +567,23 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
         s.rebased.iter_mut().zip(by).for_each(|(sum, by)| *sum += u64::from(by));
     }
 
+    /// After the state was taken up: the block under way is known by index.
+    #[inline(always)]
+    pub(crate) fn take_up(&mut self, code: &Code<'_>) {
+        let s = self.values();
+        if s.block != NONE && self.current.count == 0 {
+            self.current = self.compile(s.block, code).unwrap_or(Block::UNKNOWN);
+            s.block = if self.current.count == 0 { NONE } else { s.block };
+        }
+    }
+
     #[inline(always)]
     fn observe_all(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
         let s = self.values();
         if s.full != 0 {
             return Err(ArenaFull);
         }
-        if s.block != NONE && self.current.count == 0 {
-            // The state was taken up: the block under way is known by index.
-            self.current = self.compile(s.block, code).unwrap_or(Block::UNKNOWN);
-            s.block = if self.current.count == 0 { NONE } else { s.block };
-        }
+        self.take_up(code);
         for events in events.chunks(4096) {
             s.busy = events.len() as u64;
             compiler_fence(Ordering::SeqCst);

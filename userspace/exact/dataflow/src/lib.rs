@@ -12,6 +12,9 @@
 //! they come to. [`Regions`] tells inclusive regions of functions. A [`View`] says which dependences
 //! are ignored.
 //!
+//! [`NestEngine`] tells nested regions apart: calls of functions and iterations of loops, and how many
+//! of them could run at once.
+//!
 //! [`TaskEngine`] has basic blocks, calls or iterations in place of instructions, and the bytes that they
 //! hand over; [`partition`] divides them.
 //!
@@ -27,6 +30,7 @@
 mod engine;
 mod handle;
 mod levels;
+mod nest;
 mod ops;
 pub mod partition;
 mod predict;
@@ -40,6 +44,7 @@ mod tasks;
 
 pub use handle::Engine;
 pub use levels::{BINS, Histogram, bin};
+pub use nest::{NestEngine, NestSetup, NestSummary, RegionCount};
 pub use ops::{CLASSES, Marks};
 pub use regions::Regions;
 pub use setup::{BadSetup, LANES, LARGEST_WINDOW, Lane, Latency, Predict, Setup, View, window};

@@ -5,7 +5,7 @@
 //! ordinary times. Flags overwritten within the block before a read are left out.
 
 use locality_stream::{
-    By, Class, Dependences, Flow, Instruction, InstructionRecord, LatencyClass, Locations, Top,
+    By, Class, Dependences, Flow, Instruction, InstructionRecord, LatencyClass, Locations, Step, Top,
 };
 
 use crate::setup::{LOAD, Latency, Setup};
@@ -15,7 +15,7 @@ pub(crate) const PLACES: usize = 128;
 /// First place of the early times.
 pub(crate) const EARLY: usize = Locations::PLACES;
 /// Locations with an early time: general registers, the carry, the remaining flags.
-const WITH_EARLY: usize = 18;
+pub(crate) const WITH_EARLY: usize = 18;
 const CARRY: usize = 16;
 const FLAGS: usize = 17;
 
@@ -27,6 +27,9 @@ pub(crate) const STRING: u8 = 2;
 pub(crate) const SPECIAL: u8 = 4;
 /// Set for an instruction without readers.
 pub(crate) const IGNORED: u8 = 8;
+
+/// Set for a move from register to register whose value keeps its origin.
+pub(crate) const MOVE: u8 = 16;
 
 /// Classes of instructions in distributions.
 pub const CLASSES: [&str; 16] = [
@@ -69,10 +72,13 @@ pub(crate) struct Op {
 /// Properties of few instructions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Special {
-    /// An induction step; `last`: number of the block of the last execution, 0 for never.
-    Step { register: u8, by: Option<u8>, carry: bool, flags: bool, last: u32 },
+    /// An induction step; `last`: number of the block of the last execution, 0 for never; `reduces`,
+    /// `used`: as of a reduction.
+    Step { register: u8, by: Option<u8>, carry: bool, flags: bool, reduces: bool, used: bool, last: u32 },
     /// Registers counted from the top of the x87 stack, a moving top.
     X87 { data: Locations, whole: Locations, merged: Locations, top: Top, is_exchange: bool },
+    /// A reduction, with the accumulator's place; `used`: another instruction took the last result.
+    Reduction { place: u8, used: bool },
     /// Two registers changing places without taking time.
     Exchange([u8; 2]),
 }
@@ -244,6 +250,11 @@ impl Compiled {
         let mut special = None;
         let has_x87 = found.data.with(found.writes()).has_x87() || found.top != Top::Stays;
         let is_pointer = view.stack && found.stack != 0;
+        // A block writing the added register makes no steps.
+        let is_step = |step: &Step| match step.by {
+            By::Constant(_) => true,
+            By::Register(by) => block.written & 1 << by == 0,
+        };
         if has_x87 {
             let x87 = |set: Locations| {
                 set.shared((0..8).fold(Locations::NONE, |all, n| all.with(Locations::x87(n))))
@@ -261,18 +272,32 @@ impl Compiled {
             let number = |set: Locations| set.iter().next().unwrap_or_default() as u8;
             special = Some(Special::Exchange([number(one), number(other)]));
             whole = whole.without(one).without(other);
-        } else if let (true, Some(step)) = (view.induction && !is_pointer, found.step) {
+        } else if let (true, Some(step)) = (view.induction && !is_pointer, found.step.filter(is_step)) {
             let by = match step.by {
                 By::Constant(_) => None,
                 By::Register(by) => Some(by),
             };
-            // A block writing the added register makes no steps.
-            if by.is_none_or(|by| block.written & 1 << by == 0) {
-                let [carry, others] = writes_flag;
-                special = Some(Special::Step { register: step.register, by, carry, flags: others, last: 0 });
-                (data, whole, merged) = (Locations::NONE, Locations::NONE, Locations::NONE);
-                addresses = Locations::NONE;
-            }
+            let [carry, others] = writes_flag;
+            let reduces = view.reductions && !found.reduces.is_empty();
+            special = Some(Special::Step {
+                register: step.register,
+                by,
+                carry,
+                flags: others,
+                reduces,
+                used: false,
+                last: 0,
+            });
+            (data, whole, merged) = (Locations::NONE, Locations::NONE, Locations::NONE);
+            addresses = Locations::NONE;
+        } else if let (true, Some(place)) = (view.reductions && !is_pointer, found.reduces.iter().next()) {
+            special = Some(Special::Reduction { place: place as u8, used: false });
+            (data, whole) = (data.without(found.reduces), whole.without(found.reduces));
+        }
+        let is_single = |set: Locations| set.iter().count() == 1;
+        let moves = view.copies && found.is_copy && !touches && special.is_none();
+        if moves && is_single(data) && is_single(whole) && merged.is_empty() {
+            flags |= MOVE;
         }
         let jumps = matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall);
         let is_early = view.induction && (found.is_comparison || jumps);

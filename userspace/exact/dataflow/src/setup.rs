@@ -20,13 +20,17 @@ pub struct View {
     pub induction: bool,
     /// Copies between registers and memory take no time.
     pub copies: bool,
+    /// Accumulators of sums, products, minima, maxima and bit operations pass on no order: an instruction
+    /// does not wait for its own last result if no other instruction took that result. The result is there
+    /// when all operands up to now are.
+    pub reductions: bool,
 }
 
 impl View {
     /// No dependence is ignored: the machine code's view.
-    pub const MACHINE: View = View { stack: false, induction: false, copies: false };
-    /// All three: dependences of values alone.
-    pub const VALUES: View = View { stack: true, induction: true, copies: true };
+    pub const MACHINE: View = View { stack: false, induction: false, copies: false, reductions: false };
+    /// The first three: dependences of values alone.
+    pub const VALUES: View = View { stack: true, induction: true, copies: true, reductions: false };
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
@@ -39,7 +43,12 @@ impl View {
 
     /// Names of what is ignored, in the order of the option.
     pub fn ignored(self) -> Vec<&'static str> {
-        let parts = [(self.stack, "stack"), (self.induction, "induction"), (self.copies, "copies")];
+        let parts = [
+            (self.stack, "stack"),
+            (self.induction, "induction"),
+            (self.copies, "copies"),
+            (self.reductions, "reductions"),
+        ];
         parts.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name).collect()
     }
 }
@@ -203,7 +212,7 @@ impl FromStr for Setup {
             _ => return Err(bad()),
         };
         let has = |letter| ignored.contains(letter);
-        let view = View { stack: has('s'), induction: has('i'), copies: has('c') };
+        let view = View { stack: has('s'), induction: has('i'), copies: has('c'), reductions: has('r') };
         let lane = |part: &str| {
             let (size, predict) = part.split_once('/').ok_or_else(bad)?;
             Ok(Lane { window: window(size)?, predict: predict.parse()? })
@@ -223,6 +232,7 @@ mod tests {
             "/unit+64/perfect",
             "sic/machine+1/gshare:16+inf/tage+65536/static+inf/none",
             "s/unit+inf/perfect",
+            "sicr/unit+inf/perfect",
         ] {
             assert_eq!(text.parse::<Setup>().unwrap().to_string(), text);
         }

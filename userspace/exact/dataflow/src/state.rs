@@ -9,7 +9,7 @@ use crate::setup::{LANES, Lane, Latency, Predict, Setup, View};
 use crate::shadow::Pages;
 
 /// Marks a complete state of the current version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dataflo\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"dataflo\x02");
 /// Stores of one execution, stored apart until completion.
 pub(crate) const STORES: usize = 16;
 /// Most stretches of the run with noted time.
@@ -55,7 +55,8 @@ impl Plan {
             lanes: setup.lanes.len().min(LANES) as u32,
             view: u32::from(setup.view.stack)
                 | u32::from(setup.view.induction) << 1
-                | u32::from(setup.view.copies) << 2,
+                | u32::from(setup.view.copies) << 2
+                | u32::from(setup.view.reductions) << 3,
             latency: (setup.latency == Latency::Machine).into(),
             reserved: 0,
             windows: [0; LANES],
@@ -94,7 +95,7 @@ impl Plan {
         };
         let has = |bit: u32| self.view & 1 << bit != 0;
         Some(Setup {
-            view: View { stack: has(0), induction: has(1), copies: has(2) },
+            view: View { stack: has(0), induction: has(1), copies: has(2), reductions: has(3) },
             latency: if self.latency == 0 { Latency::Unit } else { Latency::Machine },
             lanes: (0..lanes).map(lane).collect::<Option<_>>()?,
         })
@@ -124,7 +125,11 @@ pub(crate) struct State<const L: usize> {
     /// Accesses.
     pub loads: u64,
     pub stored: u64,
+    /// Cycles of all instructions, one after the other.
+    pub serial: u64,
     pub times: [[u32; L]; PLACES],
+    /// The reduction whose result lies in each place, also after moves; 0 for none.
+    pub origins: [u32; PLACES],
     /// Completion of the instructions up to now.
     pub retired: [u32; L],
     /// Earliest start of the next instruction: after mispredicted branches, within the region.
@@ -218,6 +223,8 @@ impl<const L: usize> State<L> {
             return None;
         }
         self.pages.forget_room();
+        // Numbers of another process.
+        self.origins = [0; PLACES];
         if self.busy != 0 {
             self.consumed = self.consumed.saturating_add(self.busy);
             self.torn = self.torn.saturating_add(self.busy);

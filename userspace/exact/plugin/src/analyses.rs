@@ -11,7 +11,7 @@ use std::{
 };
 
 use locality_cachesim::CacheSim;
-use locality_dataflow::{Engine as Dataflow, Marks, Sharing, TaskEngine};
+use locality_dataflow::{Engine as Dataflow, Marks, NestEngine, Sharing, TaskEngine};
 use locality_reuse::{Config, Engine, What};
 use locality_stream::{Analysis as _, ArenaFull, Code, Event, Span};
 
@@ -30,6 +30,7 @@ struct Exact {
     cache: Option<CacheSim<'static, Region>>,
     parallelism: Vec<Dataflow<'static, Region>>,
     tasks: Option<TaskEngine<'static, Region>>,
+    nest: Option<NestEngine<'static, Region>>,
     sharing: Option<Sharing<'static, Region>>,
 }
 
@@ -38,7 +39,7 @@ pub fn marks(number: usize) -> Marks {
     Marks { all: MARKS, ignored: IGNORED, begins: number.checked_sub(1).map_or(0, |name| BEGINS << name) }
 }
 
-/// The marks of the engine of tasks, which begins anew with each function distinguished.
+/// The marks of the engines of tasks and of regions, which begin anew with each function distinguished.
 pub const TASK_MARKS: Marks = Marks { all: MARKS, ignored: IGNORED, begins: BEGINS_ANY };
 
 /// The analyses of each lane's thread, lent to the worker.
@@ -67,8 +68,14 @@ impl Exact {
     /// Makes the analyses, and publishes the places of the states.
     fn create(process: &'static Process, reuse: &AtomicU64, extra: &Extra) -> Result<Self, &'static str> {
         let (region, settings) = (process.region(), process.settings());
-        let mut exact =
-            Self { reuse: None, cache: None, parallelism: Vec::new(), tasks: None, sharing: None };
+        let mut exact = Self {
+            reuse: None,
+            cache: None,
+            parallelism: Vec::new(),
+            tasks: None,
+            nest: None,
+            sharing: None,
+        };
         if settings.reuse {
             let engine = Engine::create(region, &config(settings)).map_err(|_| FULL)?;
             reuse.store(engine.state(), Release);
@@ -95,6 +102,11 @@ impl Exact {
             let engine = TaskEngine::create(region, setup, TASK_MARKS).map_err(|_| FULL)?;
             extra.tasks.store(engine.state(), Release);
             exact.tasks = Some(engine);
+        }
+        if let Some(setup) = settings.nest {
+            let engine = NestEngine::create(region, setup, TASK_MARKS).map_err(|_| FULL)?;
+            extra.nest.store(engine.state(), Release);
+            exact.nest = Some(engine);
         }
         if settings.sharing {
             let sharing = Sharing::create(region).map_err(|_| FULL)?;
@@ -128,6 +140,9 @@ impl Exact {
         let events = chosen.as_deref().unwrap_or(events);
         if let Some(tasks) = &mut self.tasks {
             tasks.observe(events, &code)?;
+        }
+        if let Some(nest) = &mut self.nest {
+            nest.observe(events, &code)?;
         }
         if let Some(cache) = &mut self.cache {
             cache.show(process.region().placed());

@@ -9,7 +9,9 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use locality_cachesim::{CacheSim, OpenError, Totals};
-use locality_dataflow::{Engine as Dataflow, Shared, Sharing, Summary, TaskEngine, TaskSummary};
+use locality_dataflow::{
+    Engine as Dataflow, NestEngine, NestSummary, Shared, Sharing, Summary, TaskEngine, TaskSummary,
+};
 use locality_reuse::SetStacks;
 use locality_stream::{Analysis as _, Code, Event, Span};
 
@@ -156,6 +158,23 @@ pub fn tasks(
 ) -> Result<Option<TaskSummary>, locality_dataflow::OpenError> {
     let Some(state) = Some(extra.tasks.load(Relaxed)).filter(|state| *state != 0) else { return Ok(None) };
     let mut engine = TaskEngine::open(region, state, TASK_MARKS)?;
+    // A full arena has been noted in the state.
+    let _full = engine.observe(&rest(engine.consumed()), &region.code());
+    Ok(Some(engine.finish()))
+}
+
+/// Self-parallelism of a thread's calls and loops, finished with the events left in buffers, supplied by
+/// `rest`; `None` if not measured. The process must be gone.
+///
+/// # Errors
+/// A state damaged by the program.
+pub fn nest(
+    region: &Region,
+    extra: &Extra,
+    rest: impl Fn(u64) -> Vec<Event>,
+) -> Result<Option<NestSummary>, locality_dataflow::OpenError> {
+    let Some(state) = Some(extra.nest.load(Relaxed)).filter(|state| *state != 0) else { return Ok(None) };
+    let mut engine = NestEngine::open(region, state, TASK_MARKS)?;
     // A full arena has been noted in the state.
     let _full = engine.observe(&rest(engine.consumed()), &region.code());
     Ok(Some(engine.finish()))

@@ -22,7 +22,7 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 /// Marks a file of the layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of the layout; parent and plugin must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Most recorded vCPUs (simultaneous threads).
 pub const LANES: usize = 4096;
 /// Most recorded threads of an image.
@@ -190,6 +190,8 @@ pub struct Extra {
     pub parallelism: [AtomicU64; 1 + INCLUSIVE],
     /// Task parallelism.
     pub tasks: AtomicU64,
+    /// Self-parallelism of calls and loops.
+    pub nest: AtomicU64,
     /// Bytes between threads, of the whole process.
     pub sharing: AtomicU64,
     /// State of execution within whole calls of functions.

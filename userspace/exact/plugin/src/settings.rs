@@ -10,7 +10,7 @@ use std::{
 };
 
 use locality_cachesim::Config;
-use locality_dataflow::{Setup, TaskSetup};
+use locality_dataflow::{NestSetup, Setup, TaskSetup};
 use locality_stream::DataType;
 
 use crate::program::Program;
@@ -69,6 +69,8 @@ pub struct Settings {
     pub sharing: bool,
     /// Task parallelism, if measured.
     pub tasks: Option<TaskSetup>,
+    /// Self-parallelism of calls and loops, if measured.
+    pub nest: Option<NestSetup>,
     /// Whether lines are ignored: by the list [`crate::functions::LINES`] in the folder.
     pub ignores_lines: bool,
     /// Functions whose whole calls are measured, [`INCLUSIVE`] at most.
@@ -109,6 +111,7 @@ impl Settings {
             parallelism: None,
             sharing: false,
             tasks: None,
+            nest: None,
             ignores_lines: false,
             inclusive: Vec::new(),
             program: PathBuf::new(),
@@ -155,6 +158,9 @@ impl Settings {
                 ("tasks", text) => {
                     settings.tasks = Some(text.parse::<TaskSetup>().map_err(|error| error.to_string())?);
                 }
+                ("nest", text) => {
+                    settings.nest = Some(text.parse::<NestSetup>().map_err(|error| error.to_string())?);
+                }
                 ("sharing", number) => settings.sharing = number == "1",
                 ("ignored", number) => settings.ignores_lines = number == "1",
                 ("inclusive", name) => {
@@ -185,6 +191,7 @@ impl Settings {
         self.fetches
             || self.parallelism.is_some()
             || self.tasks.is_some()
+            || self.nest.is_some()
             || !self.inclusive.is_empty()
             || self.cache.as_ref().is_some_and(|cache| cache.instruction_fetch.is_some())
     }
@@ -225,6 +232,9 @@ impl Settings {
         }
         if let Some(setup) = &self.tasks {
             option.extend(format!(",tasks={setup}").bytes());
+        }
+        if let Some(setup) = &self.nest {
+            option.extend(format!(",nest={setup}").bytes());
         }
         if self.sharing {
             option.extend(b",sharing=1");
@@ -325,6 +335,7 @@ mod tests {
             parallelism: Some("si/unit+64/gshare:16+inf/perfect".parse().unwrap()),
             sharing: true,
             tasks: Some("sc/functions".parse().unwrap()),
+            nest: Some("sir/machine".parse().unwrap()),
             ignores_lines: true,
             inclusive: vec!["h<a, b>".into()],
             program: "/bin/true".into(),

@@ -7,9 +7,9 @@
 use std::{io, os::unix::fs::FileExt as _, path::Path, sync::atomic::Ordering::Relaxed};
 
 use locality_cachesim::{Column, Totals};
-use locality_dataflow::{Shared, Summary as Parallel, TaskSummary};
+use locality_dataflow::{NestSummary, Shared, Summary as Parallel, TaskSummary};
 use locality_plugin::{
-    extra::{parallelism, sharing, simulated, tasks},
+    extra::{nest, parallelism, sharing, simulated, tasks},
     functions::{CHOSEN, MARKS, SKIPPED},
     inside, lacking,
     region::{BLOCKS, Region, load_text},
@@ -69,6 +69,8 @@ pub struct Image {
     pub sharing: Option<(Vec<Shared>, bool)>,
     /// Task parallelism of each thread.
     pub tasks: Vec<TaskSummary>,
+    /// Self-parallelism of each thread.
+    pub nests: Vec<NestSummary>,
     /// A bit for each function in the image with measured whole calls.
     pub inclusive_found: u64,
     /// The last instruction of the last translated
@@ -180,6 +182,7 @@ fn finish(region: &Region) -> Image {
         parallelism: Vec::new(),
         sharing: None,
         tasks: Vec::new(),
+        nests: Vec::new(),
         inclusive_found: header.inclusive_found.load(Relaxed),
         lacking: None,
     };
@@ -260,6 +263,10 @@ fn finish(region: &Region) -> Image {
         match parallelism(region, &record.extra, index) {
             Ok(found) if found.is_empty() => {}
             Ok(found) => image.parallelism.push((tid, found)),
+            Err(why) => image.stopped = Some(unreadable(&why)),
+        }
+        match nest(region, &record.extra, unseen) {
+            Ok(found) => image.nests.extend(found),
             Err(why) => image.stopped = Some(unreadable(&why)),
         }
         match tasks(region, &record.extra, unseen) {
@@ -376,6 +383,7 @@ mod tests {
             parallelism: Vec::new(),
             sharing: None,
             tasks: Vec::new(),
+            nests: Vec::new(),
             inclusive_found: 0,
             lacking: None,
         };

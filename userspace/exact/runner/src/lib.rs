@@ -13,11 +13,13 @@ mod extra;
 pub mod find;
 mod fine;
 mod folder;
+mod ignored;
 mod image;
 mod names;
 mod options;
 mod pairs;
 mod parallelism;
+mod regions;
 mod report;
 mod run;
 mod tasks;
@@ -26,9 +28,8 @@ mod total;
 
 use std::{
     collections::HashSet,
-    ffi::OsStr,
     io::Read as _,
-    os::unix::{ffi::OsStrExt as _, fs::FileExt as _, process::ExitStatusExt as _},
+    os::unix::{fs::FileExt as _, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::ExitStatus,
     sync::mpsc::{self, RecvTimeoutError},
@@ -38,20 +39,18 @@ use std::{
 use anyhow::{Context as _, Result};
 use locality_exports::callgrind;
 use locality_plugin::{
-    functions::{LINES, Lines},
-    program::Program,
+    functions::LINES,
     region::{Header, state},
     settings::{Mode, Settings},
 };
 use locality_profile::Reserved;
 use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
-use locality_symbols::{IgnoreLines, code_of_lines};
-use locality_units::parse::WrongUse;
 
 use locality_kernel::{launch, machine, writing};
 
 use cache::machine::Machine;
 use folder::Folder;
+use ignored::Ignored;
 use image::Image;
 use names::Names;
 pub use options::{CacheOptions, Options};
@@ -83,6 +82,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
     args.check()?;
     let parallelism = args.parallelism.setup()?;
     let tasks = args.parallelism.tasks_setup(parallelism.as_ref());
+    let nest = args.parallelism.nest_setup(parallelism.as_ref());
     let host = machine::describe();
     let fetches = machine::instruction_cache();
     let machine =
@@ -90,11 +90,11 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let cache = machine.as_ref().map(Machine::config).transpose()?;
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;
-    let ignored = ignored_lines(&args.ignore_lines, &program)?;
+    let mut ignored = Ignored::look_up(&args.ignore_lines, &program)?;
     let plugin = find::plugin()?;
     let folder = Folder::create()?;
     if let Some(ignored) = &ignored {
-        std::fs::write(folder.path().join(LINES), ignored)
+        std::fs::write(folder.path().join(LINES), &ignored.list)
             .context("cannot write the list of ignored lines")?;
     }
     let granules: Vec<u8> = args.granules().iter().map(|bytes| bytes.trailing_zeros() as u8).collect();
@@ -122,6 +122,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         parallelism,
         sharing: args.one_order,
         tasks,
+        nest,
         ignores_lines: ignored.is_some(),
         inclusive: args.parallelism.inclusive.clone(),
         program: PathBuf::new(),
@@ -183,7 +184,6 @@ pub fn run(args: &Options) -> Result<Outcome> {
         started_unix_ns: started.as_nanos() as u64,
         wall_s: ended.wall.as_secs_f64(),
         cpu_s: ended.cpu.as_secs_f64(),
-        host,
         qemu: qemu.version,
         ended_by,
         exit_status,
@@ -196,6 +196,8 @@ pub fn run(args: &Options) -> Result<Outcome> {
         inclusive: args.parallelism.inclusive.clone(),
         ignored_lines: args.ignore_lines.iter().map(ToString::to_string).collect(),
         partition: args.parallelism.partition,
+        processors: args.parallelism.processors.unwrap_or(host.cpus),
+        host,
         machine,
     };
     total.name_missing_skipped(&args.caches.skip_function);
@@ -215,21 +217,12 @@ pub fn run(args: &Options) -> Result<Outcome> {
              by these lines are no reuse."
         ));
     }
+    if let Some(ignored) = &mut ignored {
+        total.notices.extend(ignored.name_later(&args.ignore_lines, &total.files));
+    }
     total.name_forked_processes(pid);
     let death = ended.wait_status.and_then(launch::ended_by_signal);
     Ok(Outcome { report: report::report(&total, &about), exit_status, file, death })
-}
-
-/// The code of ignored lines of the program, as the plugin reads it; `None` without such lines.
-fn ignored_lines(lines: &[IgnoreLines], program: &Program) -> Result<Option<String>> {
-    if lines.is_empty() {
-        return Ok(None);
-    }
-    let path = Path::new(OsStr::from_bytes(program.file.as_bytes()));
-    // As the program's mappings name the file.
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let code = code_of_lines(&path, lines).map_err(|why| WrongUse(why.to_string()))?;
-    Ok(Some(Lines::print(&path.to_string_lossy(), &code)))
 }
 
 /// Takes the results of processes at the processes'

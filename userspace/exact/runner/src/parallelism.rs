@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 
-use locality_dataflow::{CLASSES, LANES, Lane, Latency, Predict, Setup, Summary, TaskSetup, View, window};
+use locality_dataflow::{
+    CLASSES, LANES, Lane, Latency, NestSetup, Predict, Setup, Summary, TaskSetup, View, window,
+};
 use locality_plugin::settings::INCLUSIVE;
 use locality_report::schema::{
     parallelism::{
@@ -42,6 +44,8 @@ pub enum IgnoreArg {
     Induction,
     /// Copies between registers and memory, which take no time then.
     Copies,
+    /// The order in which accumulators of sums, products, minima, maxima and bit operations grow.
+    Reductions,
 }
 
 /// How long instructions take.
@@ -87,6 +91,10 @@ pub struct ParallelismOptions {
     pub tasks: Option<TasksArg>,
     /// Parts into which the nodes are divided.
     pub partition: Option<u32>,
+    /// Whether self-parallelism of calls and loops is reported.
+    pub self_parallelism: bool,
+    /// Processors for the speed-up by self-parallelism; `None`: those of the machine.
+    pub processors: Option<u32>,
     /// Functions of which whole calls are reported.
     pub inclusive: Vec<String>,
 }
@@ -106,6 +114,12 @@ impl ParallelismOptions {
     /// The tasks, in the machines' view; `None` where not asked for.
     pub fn tasks_setup(&self, setup: Option<&Setup>) -> Option<TaskSetup> {
         Some(TaskSetup { node: self.tasks?.node(), view: setup?.view })
+    }
+
+    /// The regions, in the machines' view; `None` where not asked for.
+    pub fn nest_setup(&self, setup: Option<&Setup>) -> Option<NestSetup> {
+        let setup = setup.filter(|_| self.self_parallelism)?;
+        Some(NestSetup { view: setup.view, latency: setup.latency })
     }
 
     /// The machines; `None` where parallelism is not reported.
@@ -134,8 +148,14 @@ impl ParallelismOptions {
                 stack: ignores(IgnoreArg::Stack),
                 induction: ignores(IgnoreArg::Induction),
                 copies: ignores(IgnoreArg::Copies),
+                reductions: ignores(IgnoreArg::Reductions),
             },
         };
+        if view.reductions && self.tasks.is_some() {
+            return wrong(
+                "--tasks follows values, and --ignore reductions removes them: leave one of them out",
+            );
+        }
         if view.copies && latency == Latency::Machine {
             return wrong(
                 "--latency machine gives copies their time, and the view ignores them: add --ignore \

@@ -75,6 +75,8 @@ pub struct About {
     pub ignored_lines: Vec<String>,
     /// Parts of a partition of the tasks.
     pub partition: Option<u32>,
+    /// Processors for the speed-up by self-parallelism.
+    pub processors: u32,
     /// The simulated caches.
     pub machine: Option<Machine>,
 }
@@ -120,6 +122,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         reuse: reuse.collect(),
         run: run(total, about),
         schema: SCHEMA_1.to_owned(),
+        self_parallelism: total.regions.describe(about.processors, &about.ignored_lines),
         sharing: total.sharing.as_ref().map(|rows| sharing(rows)),
         tasks: total.tasks.describe(about.partition, &about.ignored_lines),
         threads: Some(Threads::List(threads.collect())),

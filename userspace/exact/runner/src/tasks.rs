@@ -45,7 +45,7 @@ impl TasksArg {
 
 /// What makes nodes one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Key {
+pub(crate) enum Key {
     /// Code outside loops.
     Outside,
     /// Path and offset.
@@ -110,7 +110,7 @@ impl Tasks {
                 sum.work += node.work;
                 if let Some(instruction) = instruction.filter(|_| sum.place.is_none() && named.contains(&at))
                 {
-                    sum.place = Some(place(image, names, instruction, found.setup.node));
+                    sum.place = Some(place(image, names, instruction, found.setup.node == Node::Functions));
                 }
             }
             for edge in &found.edges {
@@ -196,10 +196,14 @@ impl Tasks {
 
 impl Sum {
     fn place(&self) -> Place {
-        if let Some(place) = &self.place {
-            return place.clone();
-        }
-        match &self.key {
+        self.place.clone().unwrap_or_else(|| self.key.place())
+    }
+}
+
+impl Key {
+    /// Without names.
+    pub(crate) fn place(&self) -> Place {
+        match self {
             Key::Outside => Place { function: Some("[outside loops]".to_owned()), ..Place::default() },
             Key::File(path, offset) => {
                 let module = path.rsplit('/').next().unwrap_or_default();
@@ -215,7 +219,7 @@ impl Sum {
     }
 }
 
-fn key(image: &Image, instruction: u32) -> Key {
+pub(crate) fn key(image: &Image, instruction: u32) -> Key {
     let address = image.records.get(instruction as usize).map_or(0, |record| record.address);
     match image.mapping(instruction) {
         Some(mapping) => Key::File(mapping.path.clone(), address - mapping.start + mapping.offset),
@@ -223,10 +227,10 @@ fn key(image: &Image, instruction: u32) -> Key {
     }
 }
 
-fn place(image: &Image, names: &mut Names, instruction: u32, node: Node) -> Place {
+pub(crate) fn place(image: &Image, names: &mut Names, instruction: u32, is_function: bool) -> Place {
     let frames = names.frames(image, instruction);
     // A function's first instruction may be inlined from another one.
-    let frame = if node == Node::Functions { frames.last() } else { frames.first() };
+    let frame = if is_function { frames.last() } else { frames.first() };
     let Some(frame) = frame else { return Place::default() };
     let function = frame.function.clone().or_else(|| {
         let module = frame.module.as_deref().unwrap_or_default().rsplit('/').next()?;

@@ -3,6 +3,7 @@
 //! Computes no value beyond the report. Missing fields are not printed.
 
 mod parallelism;
+mod regions;
 mod tasks;
 
 use std::fmt::Write as _;
@@ -66,6 +67,7 @@ pub fn print(report: &Report, top: usize) -> String {
     }
     page.parallelism(report, top);
     page.tasks(report, top);
+    page.regions(report, top);
     page.sharing(report, top);
     page.cache_use(report, top);
     page.pairs(report, top);

@@ -19,6 +19,7 @@ use super::{
     names::Names,
     pairs::Pairs,
     parallelism::Parallelism,
+    regions::Regions,
     tasks::Tasks,
 };
 
@@ -37,6 +38,8 @@ pub struct Total {
     pub grains: BTreeMap<u64, Grain>,
     /// Threads with process id.
     pub threads: Vec<(u32, Thread)>,
+    /// Mapped files.
+    pub files: BTreeSet<String>,
     /// Programs run: process, file.
     pub programs: Vec<(u32, String)>,
     /// Sentences for the reader.
@@ -63,6 +66,8 @@ pub struct Total {
     pub sharing: Option<Vec<(u32, Shared)>>,
     /// Task parallelism.
     pub tasks: Tasks,
+    /// Self-parallelism.
+    pub regions: Regions,
     /// A bit for each function found, of the functions with whole calls reported.
     pub inclusive_found: u64,
     /// By process: the instruction translated last, if QEMU lacks the instruction.
@@ -136,6 +141,7 @@ impl Total {
     /// Adds an image.
     pub fn add(&mut self, image: Image, names: &mut Names) {
         self.programs.push((image.pid, image.program.clone()));
+        self.files.extend(image.mappings.iter().map(|file| file.path.clone()));
         self.mix.merge(&image.mix);
         self.executions.add(&image, names);
         self.out_of_turn += u64::from(image.out_of_turn);
@@ -181,13 +187,15 @@ impl Total {
         }
         self.parallelism.add(&image, names);
         self.tasks.add(&image, names);
+        self.regions.add(&image, names);
         if let Some((found, is_full)) = &image.sharing {
             self.sharing.get_or_insert_default().extend(found.iter().map(|row| (image.pid, *row)));
             self.partial |= is_full;
         }
-        for found in &image.tasks {
-            self.torn += found.torn;
-            self.partial |= found.full;
+        let tasks = image.tasks.iter().map(|found| (found.torn, found.full));
+        for (torn, is_full) in tasks.chain(image.nests.iter().map(|found| (found.torn, found.full))) {
+            self.torn += torn;
+            self.partial |= is_full;
         }
         let Some(summary) = &image.summary else { return };
         self.accesses += summary.accesses;

@@ -1,7 +1,7 @@
 // Parallelism between instructions: how many could run at once, for windows of several sizes. Shown where
 // a report has it.
 
-import { curve, responsive } from '../charts.js';
+import { bars, curve, responsive } from '../charts.js';
 import { h, name, replace, s } from '../dom.js';
 import { approx, count, interval, known, plain, share } from '../format.js';
 import { bar, card, choice, details, empty, facts, table } from '../parts.js';
@@ -23,11 +23,11 @@ function cumulative(row) {
   });
 }
 
-function overTime(row) {
+function overTime(row, title) {
   const steps = (row.over_time ?? []).filter((step) => known(value(step.ilp)));
   if (steps.length < 2) return null;
   return card(
-    `Over the run, window ${label(row.window)}`,
+    `Over the run, window ${title}`,
     responsive(220, 'instructions at once over the run', (svg, width, height) => {
       const [left, right, top, bottom] = [52, 10, 12, 42];
       const most = Math.max(...steps.map((step) => value(step.ilp))) * 1.05 || 1;
@@ -85,16 +85,89 @@ function overTime(row) {
   );
 }
 
+const MOST_CLASSES = 6;
+
+/** Shares of a class's instructions by parallelism, for the classes with the most instructions. */
+function byClass(row, title) {
+  const bins = row.by_parallelism ?? [];
+  const sums = new Map();
+  for (const bin of bins)
+    for (const [key, count] of Object.entries(bin.by_class ?? {}))
+      sums.set(key, (sums.get(key) ?? 0) + value(count));
+  const all = [...sums.values()].reduce((sum, count) => sum + count, 0);
+  const classes = [...sums].sort((one, other) => other[1] - one[1]).slice(0, MOST_CLASSES);
+  if (bins.length < 2 || !classes.length) return null;
+  return card(
+    `By type of instruction, window ${title}`,
+    h(
+      'div',
+      { class: 'multiples' },
+      classes.map(([key, sum]) =>
+        h(
+          'section',
+          null,
+          h('h3', null, name(key, 24), ` ${share(sum / all)} of the instructions`),
+          bars({
+            label: `${key}: instructions by parallelism`,
+            yText: share,
+            xTitle: 'instructions at once, from',
+            height: 150,
+            bins: bins.map((bin) => ({
+              label: approx(value(bin.low)),
+              value: value(bin.by_class?.[key] ?? 0) / sum,
+            })),
+          }),
+        ),
+      ),
+    ),
+  );
+}
+
+/** Loops and functions that could use several processors. */
+function regions(of) {
+  if (!of?.regions?.length) return null;
+  return card(
+    'Could several processors share the work?',
+    table(
+      of.regions,
+      [
+        { head: 'region', cell: (each) => [each.kind, ' ', name(each.place.function ?? 'unknown', 40)] },
+        { head: 'line', number: true, cell: (each) => each.place.line ?? '' },
+        {
+          head: `speed-up at most, ${of.processors} processors`,
+          number: true,
+          cell: (each) => number(each.speed_up),
+        },
+        { head: 'any number', number: true, cell: (each) => number(each.speed_up_unlimited) },
+        { head: 'at once', number: true, cell: (each) => number(each.self_parallelism) },
+        { head: 'work', number: true, cell: (each) => share(value(each.share)) },
+        {
+          head: 'iterations',
+          number: true,
+          cell: (each) => (known(each.iterations) ? approx(each.iterations) : ''),
+        },
+      ],
+      'self-parallelism of loops and functions',
+    ),
+  );
+}
+
+const number = (of) => (known(value(of)) ? plain(value(of)) : '');
+
 export const parallelism = {
   id: 'parallelism',
   title: 'Parallelism',
   isThere: (doc) => !!doc.report.parallelism?.windows?.length,
   render(root, parameters, doc, { go }) {
     const of = doc.report.parallelism;
+    // Several predictors have the same windows.
+    const isSeveral = new Set(of.windows.map((row) => row.predictor)).size > 1;
+    const key = (row) => (isSeveral ? `${row.window}-${row.predictor}` : String(row.window));
+    const title = (row) => (isSeveral ? `${label(row.window)} ${row.predictor}` : label(row.window));
     const update = (from) => {
       const at = Math.max(
         0,
-        of.windows.findIndex((row) => String(row.window) === from.get('w')),
+        of.windows.findIndex((row) => key(row) === from.get('w')),
       );
       const row = of.windows[at];
       const most = Math.max(...of.windows.map((each) => value(each.ilp) || 0), 1e-9);
@@ -117,7 +190,7 @@ export const parallelism = {
           table(
             of.windows,
             [
-              { head: 'window', number: true, cell: (each) => label(each.window) },
+              { head: 'window', number: true, cell: title },
               {
                 head: 'instructions at once',
                 number: true,
@@ -143,14 +216,14 @@ export const parallelism = {
           { class: 'controls' },
           choice(
             'window',
-            of.windows.map((each) => [String(each.window), label(each.window)]),
-            String(row.window),
+            of.windows.map((each) => [key(each), title(each)]),
+            key(row),
             (w) => go('parallelism', { w }),
           ),
         ),
         points.length > 1
           ? card(
-              `Instructions by parallelism, window ${label(row.window)}`,
+              `Instructions by parallelism, window ${title(row)}`,
               curve({
                 label: 'share of instructions that run with so many others or more',
                 series: [{ series: 0, points }],
@@ -180,7 +253,9 @@ export const parallelism = {
           : points.length
             ? null
             : empty('No distribution.'),
-        overTime(row),
+        byClass(row, title(row)),
+        overTime(row, title(row)),
+        regions(doc.report.self_parallelism),
       );
     };
     update(parameters);

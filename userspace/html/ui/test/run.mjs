@@ -490,6 +490,30 @@ async function laterSections(name) {
       over_time,
     })),
   };
+  tables.report.self_parallelism = {
+    ignored: [],
+    latency: 'unit',
+    processors: 4,
+    regions: [
+      {
+        instances: 1,
+        iterations: 199,
+        kind: 'loop',
+        parts: 398,
+        place: { function: 'sum_up', line: 7 },
+        self_parallelism: 199,
+        share: 0.5,
+        span: 2,
+        speed_up: 1.6,
+        speed_up_unlimited: 1.99,
+        unmeasured: 0,
+        work: 1000,
+      },
+    ],
+    regions_total: 1,
+    view: 'values',
+    work: 2000,
+  };
   const file = `${folder}/.later.html`;
   writeFileSync(file, repack(html, tables));
   for (const theme of ['light', 'dark']) {
@@ -498,7 +522,8 @@ async function laterSections(name) {
       text: document.getElementById('main').innerText,
       lines: document.querySelectorAll('polyline').length,
     }));
-    if (!text.includes('8.8') || !text.includes('13.2') || lines < 2)
+    const isByClass = ['integer', 'load', 'sum_up', '199'].every((part) => text.includes(part));
+    if (!text.includes('8.8') || !text.includes('13.2') || lines < 2 || !isByClass)
       fault('later sections', `parallelism is not drawn: ${text.slice(0, 200)}`);
     await accessible('later sections', opened.page, theme);
     await close('later sections', opened);

@@ -17,10 +17,12 @@
 
 mod facts;
 mod footprint;
+mod path;
 mod replay;
 mod schedule;
 mod trace;
 
+pub use self::path::{ChainClass, ChainStep};
 pub use self::replay::{Constraint, Demand, Executed, Misses, Replay, Timing};
 
 use self::footprint::Memory;

@@ -42,6 +42,6 @@ mod types;
 mod window_digest;
 
 pub use core_limits::{Level, Machine};
-pub use core_model::{Constraint, Demand, Executed, Misses, Replay, Timing};
+pub use core_model::{ChainClass, ChainStep, Constraint, Demand, Executed, Misses, Replay, Timing};
 pub use rates::{Counts, Rates};
 pub use types::{Estimate, Moment, Reading, Sample, SampleRate, Source, Span, WORDS, Wanted, WindowView};

@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use locality_loops::{Graph, Loop, Observed, Transfers, Window, transfers};
-use locality_model::LoopNeeds;
-use locality_rate::{Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
+use locality_model::{LoopNeeds, StackId};
+use locality_rate::{ChainStep, Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
 
 /// Recorded loops of one window: those with the most instructions.
 const MOST: usize = 8;
+/// Recorded instructions of a loop's chain: those with the most cycles.
+const CHAIN: usize = 8;
 /// Least share of a window's instructions that a recorded loop has.
 const LEAST: f64 = 0.02;
 /// Windows of a loop with limits removed in turn, each by a replay.
@@ -38,6 +40,8 @@ pub struct TimedLoop {
     pub bound: Option<(Constraint, f64)>,
     /// Least cycles of the loop; `None` if not computed for this window.
     pub needs: Option<LoopNeeds>,
+    /// Its chain of dependences: the address of each instruction too. Empty if not computed.
+    pub chain: Vec<(u64, ChainStep)>,
 }
 
 /// The loops of all processes.
@@ -108,6 +112,7 @@ impl LoopTracker {
         let core = cycles(None);
         let mut bounds: Vec<Option<(Constraint, f64)>> = vec![None; MOST];
         let mut needs = vec![None; MOST];
+        let mut chains = vec![Vec::new(); MOST];
         if is_studied {
             let mut foreseen = core.clone();
             for constraint in limits {
@@ -125,10 +130,23 @@ impl LoopTracker {
             loops.iter().for_each(|found| *studied.entry(found.header).or_default() += 1);
             let needs_of = at_least(&machine, replay, &of_instruction, foreseen, timing);
             needs = needs_of.into_iter().map(Some).collect();
+            let iterations: Vec<u64> = loops.iter().map(|found| found.iterations).collect();
+            let steps = replay.chain_steps(&of_instruction, &iterations);
+            for (chain, steps) in chains.iter_mut().zip(steps) {
+                let steps = steps.into_iter().take(CHAIN);
+                let of = |step: ChainStep| Some((code.instruction(step.instruction)?.address, step));
+                *chain = steps.filter_map(of).collect();
+            }
         }
-        let timed = |(((found, core_cycles), bound), needs)| TimedLoop { found, core_cycles, bound, needs };
+        let timed = |((((found, core_cycles), bound), needs), chain)| TimedLoop {
+            found,
+            core_cycles,
+            bound,
+            needs,
+            chain,
+        };
         let mut timed: Vec<TimedLoop> =
-            loops.into_iter().zip(core).zip(bounds).zip(needs).map(timed).collect();
+            loops.into_iter().zip(core).zip(bounds).zip(needs).zip(chains).map(timed).collect();
         let is_large = |found: &Loop| found.is_first || found.instructions as f64 >= least;
         let around: Vec<u64> =
             timed.iter().filter(|of| is_large(&of.found)).filter_map(|of| of.found.around).collect();
@@ -140,6 +158,12 @@ impl LoopTracker {
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
+}
+
+/// An instruction of a chain for the profile.
+pub fn recorded(ip: u64, stack: StackId, step: &ChainStep) -> locality_model::ChainStep {
+    let class = step.class.name().to_owned();
+    locality_model::ChainStep { ip, stack, class, cycles: step.cycles }
 }
 
 /// Cycles of each loop.

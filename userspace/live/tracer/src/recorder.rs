@@ -24,7 +24,7 @@ use locality_symbols::{
 use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
     groups::Groups,
-    loop_tracking::{LoopTracker, TimedLoop},
+    loop_tracking::{LoopTracker, TimedLoop, recorded},
     object_thread::Told,
     parallelism_tracking::ParallelismTracker,
     plan::Recorded,
@@ -516,7 +516,7 @@ impl Assembler {
         let Some((found, flow)) = found else { return };
         self.flow(sample, pid, &flow);
         let of = (pid, self.processes.generation(pid));
-        for TimedLoop { found, core_cycles, bound, needs } in found {
+        for TimedLoop { found, core_cycles, bound, needs, chain } in found {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
             trips.sort_unstable();
@@ -546,6 +546,8 @@ impl Assembler {
                 }
             });
             let by_access = by_access.collect();
+            let step = |(ip, step)| recorded(ip, self.loop_stack(of, walk, &path, ip), &step);
+            let chain = chain.into_iter().map(step).collect();
             let stack = self.loop_stack(of, walk, &path, found.header);
             let latch = self.loop_stack(of, walk, &path, found.latch);
             self.store.seen_loop(SeenLoop {
@@ -565,6 +567,7 @@ impl Assembler {
                 unbound_cycles: bound.map_or(0.0, |(_, without)| without),
                 is_first: found.is_first,
                 needs,
+                chain,
                 by_access,
             });
         }

@@ -93,11 +93,20 @@ pub enum NoCode {
     NoLine(String, IgnoreLines, String),
 }
 
-/// Code of the lines in a program: offsets in the program's file, in ascending order.
+/// Code of lines in a file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LineCode {
+    /// Offsets in the file, in ascending order.
+    pub code: Vec<Range<u64>>,
+    /// For each of the lines asked for, why it has no code here; `None` if it has some.
+    pub missing: Vec<Option<NoCode>>,
+}
+
+/// Code of the lines in a program or library.
 ///
 /// # Errors
-/// Lines without code, or a program without debug information.
-pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64>>, NoCode> {
+/// A file without debug information, or one that cannot be read.
+pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<LineCode, NoCode> {
     let name = path.display().to_string();
     let unreadable = |why: &str| NoCode::Unreadable(name.clone(), why.to_owned());
     let file = File::open(path).map_err(|error| unreadable(&error.to_string()))?;
@@ -111,22 +120,23 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
     if rows.is_empty() {
         return Err(NoCode::NoDebug(name));
     }
-    for (at, wanted) in lines.iter().enumerate() {
+    let files: BTreeSet<&str> = rows.iter().map(|row| row.file.as_str()).collect();
+    let missing = |(at, wanted): (usize, &IgnoreLines)| {
         if rows.iter().any(|row| row.wanted.contains(&at)) {
-            continue;
+            return None;
         }
-        let files: BTreeSet<&str> = rows.iter().map(|row| row.file.as_str()).collect();
         let own = |line: u32| rows.iter().any(|row| row.line == line && wanted.is_of(&row.file));
         if !files.iter().any(|file| wanted.is_of(file)) {
             let few: Vec<&str> =
                 files.iter().take(NAMED).map(|file| file.rsplit('/').next().unwrap_or(file)).collect();
-            return Err(NoCode::NoFile(name, wanted.file.clone(), few.join(", ")));
+            return Some(NoCode::NoFile(name.clone(), wanted.file.clone(), few.join(", ")));
         }
         let last = rows.iter().filter(|row| wanted.is_of(&row.file)).map(|row| row.line).max().unwrap_or(0);
         let near = (1..=last).filter(|line| own(*line)).min_by_key(|line| wanted.distance(*line));
         let near = near.map_or(String::new(), |line| format!(" (the nearest is {line})"));
-        return Err(NoCode::NoLine(name, wanted.clone(), near));
-    }
+        Some(NoCode::NoLine(name.clone(), wanted.clone(), near))
+    };
+    let missing = lines.iter().enumerate().map(missing).collect();
     let parsed =
         ElfFile64::<Endianness>::parse(&*elf.bytes).map_err(|error| unreadable(&error.to_string()))?;
     let segments: Vec<_> = parsed
@@ -146,7 +156,7 @@ pub fn code_of_lines(path: &Path, lines: &[IgnoreLines]) -> Result<Vec<Range<u64
         code.filter_map(|row| Some(offset(row.code.start)?..offset(row.code.end - 1)? + 1)).collect();
     code.sort_by_key(|code| (code.start, code.end));
     code.dedup();
-    Ok(code)
+    Ok(LineCode { code, missing })
 }
 
 /// A row of a line table.
@@ -236,7 +246,10 @@ mod tests {
     #[test]
     fn lines_of_this_file_have_code_and_comments_have_none() {
         let own = std::env::current_exe().unwrap();
-        let ask = |text: &str| code_of_lines(&own, &[text.parse().unwrap()]);
+        let ask = |text: &str| {
+            let mut found = code_of_lines(&own, &[text.parse().unwrap()]).unwrap();
+            found.missing.remove(0).map_or(Ok(found.code), Err)
+        };
         // The macro's own line has the panic's code.
         let here = line!() + 1;
         let found = ask(&format!("ignored.rs:{here}")).unwrap();

@@ -38,7 +38,7 @@ pub use code_file::{CodeFile, CodeUnreadable, FunctionCode};
 pub use compressed::{claims_are_bounded, unpacked};
 pub use demangle::{demangle, parallel_region, region_name};
 pub use frame::{ModuleInfo, SourceFrame, Unknown};
-pub use ignored::{BadLines, IgnoreLines, NoCode, code_of_lines};
+pub use ignored::{BadLines, IgnoreLines, LineCode, NoCode, code_of_lines};
 pub use isolated::{Isolation, Unnamed, become_symboliser_if_asked, symbolisers_cpu_ns, unnamed};
 pub use maps::{Mapping, Mappings};
 pub use module::ModuleFile;

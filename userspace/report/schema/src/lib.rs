@@ -33,6 +33,7 @@ pub mod place;
 mod read;
 pub mod reuse;
 pub mod run;
+pub mod self_parallelism;
 pub mod tables;
 pub mod tasks;
 pub mod threads;
@@ -161,6 +162,10 @@ pub struct Report {
     /// innermost first. Absent in `locality-report/1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stacks: Option<Vec<Vec<u32>>>,
+    /// Exact, with `--self-parallelism`: how many iterations of loops, and children of calls, could run
+    /// at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub self_parallelism: Option<self_parallelism::SelfParallelism>,
     /// Exact, with `--one-order`: bytes written by one thread and read by
     /// another, most first; pairs of threads without such bytes are left out.
     #[serde(skip_serializing_if = "Option::is_none")]

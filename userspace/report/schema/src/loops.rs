@@ -69,6 +69,24 @@ pub struct Loop {
 pub struct Chain {
     /// Cycles of an iteration by dependences and the reorder window alone, with any number of units.
     pub cycles: Estimate,
+    /// Instructions of the chain, most cycles first, 8 at most; empty if no chain goes through most
+    /// iterations.
+    pub path: Vec<ChainStep>,
+}
+
+/// An instruction of a chain.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct ChainStep {
+    /// `integer`, `fp_add`, `fp_multiply`, `divide`, `load`, `store_forwarding` or `other`.
+    pub class: String,
+    /// Cycles of an iteration.
+    pub cycles: Estimate,
+    /// Its line, or its address without a line.
+    pub place: Place,
+    /// Share of the chain's cycles.
+    pub share: Number,
 }
 
 /// The unit of the processor that an iteration keeps busy longest.

@@ -23,7 +23,7 @@ pub struct Parallelism {
     /// The function named by `--inclusive`, with its callees; absent if the whole run counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Dependences not followed: `stack`, `induction`, `copies`, and lines of `--ignore-lines`.
+    /// Dependences not followed: `stack`, `induction`, `copies`, `reductions`, and lines of `--ignore-lines`.
     pub ignored: Vec<String>,
     /// Instructions executed; in a trace those of windows.
     pub instructions: u64,
@@ -35,7 +35,8 @@ pub struct Parallelism {
     pub resolution: u64,
     /// Threads, the most instructions first.
     pub threads: Vec<ThreadParallelism>,
-    /// Lines aside: `machine` if `ignored` is empty, `values` if all three kinds are ignored, else `custom`.
+    /// Lines aside: `machine` if `ignored` is empty, `values` if it is `stack`, `induction` and
+    /// `copies`, else `custom`.
     pub view: String,
     /// By window and predictor.
     pub windows: Vec<Window>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use locality_advice::{Access, Advice, Advised, Entry, Loop};
+use locality_advice::{Access, Advice, Advised, ChainPart, Entry, Loop};
 use locality_estimate::calling_context::function_name;
 use locality_estimate::interval_estimate;
 use locality_model::{AccessKind, Dependence, FieldId, Frame, FrameId, ObjectId, Profile};
@@ -10,7 +10,9 @@ use locality_model::{AccessKind, Dependence, FieldId, Frame, FrameId, ObjectId, 
 use crate::estimates::estimate;
 use crate::schema::{
     advice::{Advice as AdviceRow, Gain},
-    loops::{Chain, KernelEntry, KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Throughput, Trips},
+    loops::{
+        Chain, ChainStep, KernelEntry, KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Throughput, Trips,
+    },
     place::Place,
 };
 
@@ -112,7 +114,10 @@ impl Json<'_> {
         LoopRow {
             accesses: of.accesses.iter().map(|access| self.access(access)).collect(),
             bound_by: of.bound_by.as_ref().map(|(name, _)| name.clone()),
-            chain: needs.map(|needs| Chain { cycles: estimate(&needs.chain) }),
+            chain: needs.map(|needs| Chain {
+                cycles: estimate(&needs.chain),
+                path: needs.path.iter().map(|part| self.chain_step(part)).collect(),
+            }),
             core_cycles: of.core.as_ref().map(estimate),
             cycles: of.speed.as_ref().map(|(_, cycles)| estimate(cycles)),
             cycles_at_least: needs.map(|needs| estimate(&needs.cycles)),
@@ -128,6 +133,16 @@ impl Json<'_> {
             throughput: needs
                 .map(|needs| Throughput { cycles: estimate(&needs.throughput), unit: needs.unit.clone() }),
             trips: Trips { at_least: median.is_none().then_some(most), median, n },
+        }
+    }
+
+    fn chain_step(&self, part: &ChainPart) -> ChainStep {
+        let frame = part.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        ChainStep {
+            class: part.class.clone(),
+            cycles: estimate(&part.cycles),
+            place: self.place((part.frame, frame.and_then(|frame| frame.line))),
+            share: part.share.into(),
         }
     }
 

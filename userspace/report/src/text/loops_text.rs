@@ -7,7 +7,7 @@ use super::screen::{
     numbers::{Between, short},
     tables::{bound_by, few_or_range, trips},
 };
-use crate::schema::loops::{Loop, LoopAccess};
+use crate::schema::loops::{Chain, ChainStep, Loop, LoopAccess};
 
 /// Loops, and accesses of a loop, unless rows are asked for.
 const LOOPS: usize = 10;
@@ -108,7 +108,32 @@ fn needs(one: &Loop) -> Vec<String> {
         lines => format!("{lines} misses in flight"),
     });
     let more: Vec<String> = missed.into_iter().chain(lines).collect();
-    std::iter::once(first).chain((!more.is_empty()).then(|| more.join("; "))).collect()
+    let path = one.chain.as_ref().and_then(chain_path);
+    std::iter::once(first).chain(path).chain((!more.is_empty()).then(|| more.join("; "))).collect()
+}
+
+/// "chain: addition :22 3, load :23 1.5": instructions that wait for each other, with cycles of an iteration
+fn chain_path(chain: &Chain) -> Option<String> {
+    /// Instructions named.
+    const NAMED: usize = 4;
+    let step = |step: &ChainStep| {
+        let line = match (step.place.line, step.place.address) {
+            (Some(line), _) => format!(" :{line}"),
+            (None, Some(address)) => format!(" {address:#x}"),
+            _ => String::new(),
+        };
+        let class = match step.class.as_str() {
+            "fp_add" => "addition",
+            "fp_multiply" => "product",
+            "divide" => "division",
+            "store_forwarding" => "load of a store",
+            other => other,
+        };
+        Some(format!("{class}{line} {}", short(step.cycles.value.finite()?)))
+    };
+    let steps: Vec<String> = chain.path.iter().take(NAMED).filter_map(step).collect();
+    let more = if chain.path.len() > NAMED { ", …" } else { "" };
+    (!steps.is_empty()).then(|| format!("chain: {}{more}", steps.join(", ")))
 }
 
 /// "load    8 B :31   stride 4,096 (98 %), outer 8    1 new lines   indexed  grid->cells.value"
@@ -161,7 +186,7 @@ mod tests {
     use super::*;
     use crate::schema::{
         Estimate,
-        loops::{Chain, Throughput, Trips},
+        loops::{Throughput, Trips},
         place::Place,
     };
 
@@ -204,7 +229,15 @@ mod tests {
             accesses: vec![access, chased, backwards],
             bound_by: Some("deeper_misses".to_owned()),
             core_cycles: Some(estimate(1.1, 1.0, 1.2)),
-            chain: Some(Chain { cycles: estimate(1.0, 0.9, 1.1) }),
+            chain: Some(Chain {
+                cycles: estimate(1.0, 0.9, 1.1),
+                path: vec![ChainStep {
+                    class: "fp_add".to_owned(),
+                    cycles: estimate(1.0, 0.9, 1.1),
+                    place: Place { line: Some(7), ..Place::default() },
+                    share: 1.0.into(),
+                }],
+            }),
             cycles: Some(estimate(14.2, 12.0, 16.0)),
             cycles_at_least: Some(estimate(1.05, 1.0, 1.1)),
             instructions: 5.0.into(),
@@ -239,7 +272,7 @@ mod tests {
     fn rows_asked_for_are_those_of_loops_and_of_accesses() {
         assert_eq!(table(&[], None, 100), Vec::<String>::new());
         let one = table(&[walk(), walk()], Some(1), 100);
-        assert_eq!(one.len(), 8, "{one:#?}");
-        assert!(one[6].contains("2 more accesses") && one[7].contains("1 more loop: 31.0 %"), "{one:#?}");
+        assert_eq!(one.len(), 9, "{one:#?}");
+        assert!(one[7].contains("2 more accesses") && one[8].contains("1 more loop: 31.0 %"), "{one:#?}");
     }
 }

@@ -248,6 +248,14 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
             new_lines: rng.u64(..1 << 40),
             distant_cycles: rng.f64() * 1e6,
         }),
+        chain: (0..rng.usize(..3))
+            .map(|_| ChainStep {
+                ip: address(rng),
+                stack: StackId(rng.u32(..stacks)),
+                class: ["load", "fp_add"][rng.usize(..2)].to_owned(),
+                cycles: rng.f64() * 1e6,
+            })
+            .collect(),
         by_access: (0..rng.usize(..4)).map(|_| loop_access(rng)).collect(),
     };
     let kernel_sample = |rng: &mut Rng| KernelSample {

@@ -282,14 +282,15 @@ fn version_5_is_read() {
             ALTER TABLE loop DROP COLUMN least_cycles;
             ALTER TABLE loop DROP COLUMN chain_cycles; ALTER TABLE loop DROP COLUMN unit_cycles;
             ALTER TABLE loop DROP COLUMN unit; ALTER TABLE loop DROP COLUMN mispredicted;
-            ALTER TABLE loop DROP COLUMN new_lines; ALTER TABLE loop DROP COLUMN distant_cycles;",
+            ALTER TABLE loop DROP COLUMN new_lines; ALTER TABLE loop DROP COLUMN distant_cycles;
+            ALTER TABLE loop DROP COLUMN chain;",
         )
         .unwrap();
     database.pragma_update(None, "user_version", 5).unwrap();
     drop(database);
     profile.kernel_samples.clear();
     without_flow(&mut profile);
-    profile.loops.iter_mut().for_each(|seen| seen.needs = None);
+    profile.loops.iter_mut().for_each(|seen| (seen.needs, seen.chain) = (None, Vec::new()));
     assert_eq!(read(&path).unwrap(), profile);
 }
 

@@ -61,10 +61,56 @@ pub enum LatencyClass {
 
 /// The mnemonic in lower case, of an instruction with VEX or EVEX prefix
 /// the name of the equivalent older instruction: `addsd` for `Vaddsd`.
-fn name(mnemonic: Mnemonic) -> String {
+pub(super) fn name(mnemonic: Mnemonic) -> String {
     let name = format!("{mnemonic:?}").to_ascii_lowercase();
     let is_system = ["verr", "verw", "vmcall", "vmmcall", "vmread", "vmwrite"].contains(&name.as_str());
     if is_system { name } else { name.strip_prefix('v').unwrap_or(&name).to_owned() }
+}
+
+/// How an instruction combines operands with an accumulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Combines {
+    /// Not in any order.
+    No,
+    /// Operands may change places.
+    AnyOrder,
+    /// As a difference: the first operand is the accumulator.
+    First,
+    /// As a sum with a product: the destination is the accumulator.
+    Third,
+}
+
+/// Of an instruction with this [`name`].
+pub(super) fn combines(name: &str) -> Combines {
+    let is_float = |rest: &str| matches!(rest, "ss" | "sd" | "ps" | "pd");
+    let is_vector = |rest: &str| matches!(rest, "b" | "w" | "d" | "q");
+    if let Some(rest) = name.strip_prefix("fmadd231").or_else(|| name.strip_prefix("fnmadd231")) {
+        return if is_float(rest) { Combines::Third } else { Combines::No };
+    }
+    for (known, kind) in [
+        ("add", Combines::AnyOrder),
+        ("mul", Combines::AnyOrder),
+        ("min", Combines::AnyOrder),
+        ("max", Combines::AnyOrder),
+        ("and", Combines::AnyOrder),
+        ("or", Combines::AnyOrder),
+        ("xor", Combines::AnyOrder),
+        ("sub", Combines::First),
+    ] {
+        if name.strip_prefix(known).is_some_and(is_float)
+            || name.strip_prefix('p').and_then(|name| name.strip_prefix(known)).is_some_and(is_vector)
+        {
+            return kind;
+        }
+    }
+    match name {
+        "add" | "inc" | "imul" | "and" | "or" | "xor" | "pand" | "por" | "pxor" | "pmulld" | "pmullw"
+        | "pmullq" | "pminsb" | "pminsw" | "pminsd" | "pminsq" | "pminub" | "pminuw" | "pminud"
+        | "pminuq" | "pmaxsb" | "pmaxsw" | "pmaxsd" | "pmaxsq" | "pmaxub" | "pmaxuw" | "pmaxud"
+        | "pmaxuq" => Combines::AnyOrder,
+        "sub" | "dec" => Combines::First,
+        _ => Combines::No,
+    }
 }
 
 pub(super) fn of(decoded: &iced_x86::Instruction, found: &Dependences) -> LatencyClass {

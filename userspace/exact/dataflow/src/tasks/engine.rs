@@ -457,7 +457,7 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
                     }
                 }
             }
-            Special::Exchange(_) => {}
+            Special::Exchange(_) | Special::Reduction { .. } => {}
         }
         Some(())
     }
@@ -543,6 +543,8 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
                     whole.with(merged).at_top(before).each(|place| s.registers[register(place)] = cell);
                 }
             }
+            // Not in the views of tasks.
+            Special::Reduction { .. } => {}
             Special::Exchange([one, other]) => {
                 s.registers.swap(register(one.into()), register(other.into()));
             }

@@ -86,7 +86,7 @@ impl FromStr for TaskSetup {
         let nodes = [Node::Blocks, Node::Functions, Node::Loops];
         Ok(TaskSetup {
             node: nodes.into_iter().find(|known| known.name() == node).ok_or_else(bad)?,
-            view: View { stack: has('s'), induction: has('i'), copies: has('c') },
+            view: View { stack: has('s'), induction: has('i'), copies: has('c'), reductions: false },
         })
     }
 }

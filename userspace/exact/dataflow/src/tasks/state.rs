@@ -163,7 +163,10 @@ impl State {
             _ => return None,
         };
         let has = |bit: u32| self.plan & 1 << bit != 0;
-        Some(TaskSetup { node, view: View { stack: has(8), induction: has(9), copies: has(10) } })
+        Some(TaskSetup {
+            node,
+            view: View { stack: has(8), induction: has(9), copies: has(10), reductions: false },
+        })
     }
 
     /// Checks a state from another process, and repairs damage by a kill.

@@ -5,8 +5,8 @@ use iced_x86::code_asm::{registers::*, *};
 use super::*;
 
 const N: u64 = 1000;
-const STEPS: View = View { stack: true, induction: true, copies: false };
-const STACK: View = View { stack: true, induction: false, copies: false };
+const STEPS: View = View { stack: true, induction: true, ..View::MACHINE };
+const STACK: View = View { stack: true, ..View::MACHINE };
 
 /// Runs of one block, with accesses by turn: place, kind, address, bytes.
 fn turns(

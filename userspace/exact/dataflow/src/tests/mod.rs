@@ -1,6 +1,7 @@
 //! The engine against an independent oracle and against closed forms.
 
 mod kernels;
+mod nest;
 mod oracle;
 mod random;
 mod resumed;

@@ -1,7 +1,7 @@
 //! Brute force: one machine at a time, one entry a byte, every instruction's times kept. Shares
 //! nothing with the engine but the decoder of dependences and the setup.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use locality_stream::{By, Code, Dependences, Event, Flow, Instruction, Kind, LatencyClass, Locations, Top};
 
@@ -72,6 +72,18 @@ fn latency(model: Latency, found: &Dependences, copies: bool) -> u64 {
     }
 }
 
+/// Cycles of all instructions, one after the other.
+pub(crate) fn serial(code: &Code<'_>, events: &[Event], setup: &Setup) -> u64 {
+    let dependences = Dependences::of_all(code.instructions);
+    let of = |one: &Executed| {
+        let found = &dependences[one.index];
+        let loads = found.memory.iter().any(|operand| operand.is_loaded);
+        let ahead = if loads && setup.latency == Latency::Machine { 5 } else { 0 };
+        ahead + latency(setup.latency, found, setup.view.copies)
+    };
+    executed(code, events).iter().map(of).sum()
+}
+
 /// Ordinary and early times of a location.
 type Times = HashMap<usize, (u64, u64)>;
 
@@ -87,6 +99,9 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
     let (mut times, mut memory): (Times, HashMap<u64, u64>) = (HashMap::new(), HashMap::new());
     let mut retired: Vec<u64> = Vec::new();
     let mut starts: Vec<u64> = Vec::new();
+    // The reduction whose result lies in a location, and those with a result that others took.
+    let mut origins: HashMap<usize, (u32, usize)> = HashMap::new();
+    let mut taken: HashSet<(u32, usize)> = HashSet::new();
     let (mut barrier, mut mispredicted, mut top) = (0, 0, 0_u8);
     let mut stepped: HashMap<(u32, usize), usize> = HashMap::new();
     let (mut written, mut used) = (HashMap::<usize, usize>::new(), HashMap::<usize, usize>::new());
@@ -135,7 +150,15 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
         let early_data = view.induction
             && (found.is_comparison
                 || matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall));
-        for place in data.iter() {
+        let reduced = found.reduces.iter().next().filter(|place| {
+            view.reductions
+                && !(view.stack && found.stack != 0)
+                && !is_exchange
+                && origins.get(place) == Some(&(one.block, one.place))
+                && !taken.contains(&(one.block, one.place))
+        });
+        let waits = |place: &usize| reduced != Some(*place) || (is_step && step.is_some());
+        for place in data.iter().filter(waits) {
             start = start.max(get(&times, place, is_step || early_data).saturating_sub(ahead));
         }
         for place in addresses.iter() {
@@ -158,7 +181,11 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
             };
             let register = usize::from(step.register);
             let pick = |early| get(&times, register, early).max(by.map_or(0, |by| get(&times, by, early)));
-            let result = (pick(false).max(start) + cycles, pick(true));
+            let mut result = (pick(false).max(start) + cycles, pick(true));
+            if reduced.is_some() {
+                let others = by.map_or(0, |by| get(&times, by, false)).max(start) + cycles;
+                result.0 = others.max(get(&times, register, false));
+            }
             for place in whole.iter() {
                 times.insert(place, result);
             }
@@ -169,7 +196,8 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
             times.insert(other, a.unwrap_or_default());
         } else {
             for place in whole.iter() {
-                times.insert(place, (done, done));
+                let old = times.get(&place).copied().filter(|_| reduced == Some(place)).unwrap_or_default();
+                times.insert(place, (done.max(old.0), done.max(old.1)));
             }
             for place in merged.iter() {
                 let (ordinary, early) = times.get(&place).copied().unwrap_or_default();
@@ -179,6 +207,31 @@ pub(crate) fn run(code: &Code<'_>, events: &[Event], setup: &Setup, lane: Lane) 
         for (address, size) in &one.stores {
             for byte in *address..address + u64::from(*size) {
                 memory.insert(byte, done);
+            }
+        }
+        let own = (one.block, one.place);
+        let is_single = |set: Locations| set.iter().count() == 1;
+        let touches = found.memory.iter().any(|operand| operand.is_loaded || operand.is_stored);
+        let is_move = view.copies && found.is_copy && !touches && is_single(data) && is_single(whole);
+        if is_exchange {
+            let [one, other] = found.exchange.unwrap().map(|set| physical(set).iter().next().unwrap());
+            let (a, b) = (origins.remove(&one), origins.remove(&other));
+            origins.extend(b.map(|b| (one, b)));
+            origins.extend(a.map(|a| (other, a)));
+        } else if is_move && merged.is_empty() && step.is_none() {
+            let from = origins.get(&data.iter().next().unwrap()).copied();
+            let to = whole.iter().next().unwrap();
+            origins.remove(&to);
+            origins.extend(from.map(|from| (to, from)));
+        } else {
+            for place in data.with(addresses).iter() {
+                taken.extend(origins.get(&place).filter(|origin| **origin != own));
+            }
+            origins.retain(|place, _| !whole.with(merged).iter().any(|written| written == *place));
+            let accumulator = found.reduces.iter().next().filter(|_| !(view.stack && found.stack != 0));
+            if let Some(place) = accumulator {
+                origins.insert(place, own);
+                taken.remove(&own);
             }
         }
         for register in found.writes().iter().filter(|place| *place < 16) {

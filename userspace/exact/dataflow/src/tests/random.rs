@@ -13,7 +13,7 @@ const VECTORS: [AsmRegisterXmm; 4] = [xmm0, xmm1, xmm2, xmm3];
 /// Kinds of instructions of [`write`].
 const KINDS: u32 = 46;
 
-fn one(random: &mut Rng, a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+pub(super) fn one(random: &mut Rng, a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
     let [p, q, r] = [(); 3].map(|()| random.usize(0..8));
     let (x, y) = (VECTORS[p % 4], VECTORS[q % 4]);
     let (g, h, i) = (GENERAL[p], GENERAL[q], GENERAL[r]);
@@ -68,7 +68,7 @@ fn one(random: &mut Rng, a: &mut CodeAssembler) -> Result<(), iced_x86::IcedErro
 }
 
 /// What an instruction accesses, in the order of its events.
-fn accesses(program: &Program, index: u32) -> Vec<(Kind, u16)> {
+pub(super) fn accesses(program: &Program, index: u32) -> Vec<(Kind, u16)> {
     let facts = locality_stream::Instruction::classify(&program.records[index as usize]);
     let size = match facts.data {
         locality_stream::DataType::Integer(size) | locality_stream::DataType::Float(size) => size,
@@ -179,12 +179,15 @@ pub(super) fn walk(random: &mut Rng, program: &Program, blocks: u32) -> Vec<Even
     events
 }
 
-const VIEWS: [View; 5] = [
+const VIEWS: [View; 8] = [
     View::MACHINE,
-    View { stack: true, induction: false, copies: false },
-    View { stack: true, induction: true, copies: false },
-    View { stack: false, induction: true, copies: true },
+    View { stack: true, ..View::MACHINE },
+    View { stack: true, induction: true, ..View::MACHINE },
+    View { induction: true, copies: true, ..View::MACHINE },
     View::VALUES,
+    View { reductions: true, ..View::MACHINE },
+    View { stack: true, reductions: true, ..View::MACHINE },
+    View { reductions: true, ..View::VALUES },
 ];
 
 #[test]

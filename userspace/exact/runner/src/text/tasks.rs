@@ -141,7 +141,7 @@ impl Page {
     }
 }
 
-fn name(place: &Place) -> String {
+pub(super) fn name(place: &Place) -> String {
     let function = place.function.as_deref().unwrap_or("unknown");
     match (&place.file, place.line) {
         (Some(file), Some(line)) => format!("{function} {}:{line}", base(file)),

@@ -5,6 +5,7 @@ use locality_stream::Event;
 
 use super::facts::{Facts, Latency};
 use super::footprint::Memory;
+use super::path::{self, ChainStep};
 use super::schedule::{Limits, Schedule};
 use super::trace::{Trace, Went};
 use crate::core_limits::Machine;
@@ -285,6 +286,13 @@ impl Replay {
     pub fn chains_into(&mut self, timing: &mut Timing) {
         let limits = Limits::of(&self.machine).of_chains();
         self.replay(Misses::None, limits, None, timing);
+    }
+
+    /// The chain of dependences of each loop in the window that was read, the instruction with the most
+    /// cycles first; empty for a loop without a chain through most of its iterations. `of_instruction`: the
+    /// number of the loop of each executed instruction; `iterations`: of each loop.
+    pub fn chain_steps(&self, of_instruction: &[Option<u32>], iterations: &[u64]) -> Vec<Vec<ChainStep>> {
+        path::chains(&self.trace, Limits::of(&self.machine).of_chains(), of_instruction, iterations)
     }
 
     fn replay(

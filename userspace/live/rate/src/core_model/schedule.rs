@@ -9,12 +9,17 @@ use super::trace::{Arrival, NO_WORD, Step, Touch, Trace, Went};
 use crate::core_limits::Machine;
 
 /// Instructions from the oldest unfinished to the youngest that may start.
-const REORDER: usize = 320;
+pub(super) const REORDER: usize = 320;
 /// Cycles from a mispredicted branch to the next instruction.
 pub(super) const MISPREDICTED: u32 = 16;
 /// Cycles before the first bytes of a repeated string
 /// instruction, and the instruction's accesses in a cycle.
 const STRING: (u32, u32) = (30, 2);
+
+/// Cycles of a repeated string instruction with so many accesses.
+pub(super) fn string_cycles(accesses: usize) -> u32 {
+    STRING.0 + accesses as u32 / STRING.1
+}
 
 /// Parts of a cycle, the resolution of bookings: a
 /// unit that works 2.5 times a cycle is taken for 0.4.
@@ -298,7 +303,7 @@ impl Schedule {
                 start = self.book_for(Unit::Divider, start, facts.divides * self.parts(Unit::Divider));
             }
         }
-        let string = if facts.is_string { STRING.0 + touches.len() as u32 / STRING.1 } else { 0 };
+        let string = if facts.is_string { string_cycles(touches.len()) } else { 0 };
         let is_free = self.limits.free == Some(facts.kind);
         let done = start + if is_free { 0 } else { facts.latency } + string;
         physical(facts.writes).each(|place| {

@@ -43,6 +43,12 @@ impl<'a, A: Arena + ?Sized> TaskEngine<'a, A> {
     }
 
     /// A block begins: a loop may begin, go on, or end.
+    ///
+    /// Loops are not those of `locality_loops`, which finds the strongly connected parts of a whole graph
+    /// anew with each new edge, and then walks the windows again. Here each block is seen once, while the
+    /// program runs, and its values belong to an execution at once: a loop found later could not be given
+    /// what was counted before. A jump back is known at once. The two differ for loops with two entries,
+    /// and for code of a loop that lies outside of the range from header to last jump back.
     pub(super) fn follow_loop(&mut self, index: u32, before: &Block, block: &Block) -> Option<()> {
         let s = self.values();
         let [what, slot] = std::mem::take(&mut s.flow);

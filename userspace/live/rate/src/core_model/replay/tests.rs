@@ -439,6 +439,53 @@ fn chains_and_the_busiest_unit_are_known_apart() {
     assert!((unit_cycles - 4.0 / machine.loads).abs() < 1e-9, "{unit_cycles}");
 }
 
+/// The chain's instructions with their latencies; nothing for a loop whose iterations are apart.
+#[test]
+fn a_chain_has_its_instructions() {
+    use crate::core_model::{ChainClass, ChainStep};
+    let turns = |body: fn(&mut CodeAssembler) -> Result<(), IcedError>| {
+        let mut window = Window::default();
+        let block = window.block(0x1000, body);
+        (0..TURNS).for_each(|_| window.execute(block, |_| 0x9000));
+        let mut replay = window.replay(Machine::default());
+        let mut timing = Timing::default();
+        replay.chains_into(&mut timing);
+        let all = vec![Some(0); replay.executed().count()];
+        let steps = replay.chain_steps(&all, &[TURNS]).remove(0);
+        let sum: f64 = steps.iter().map(|step| step.cycles).sum();
+        if !steps.is_empty() {
+            assert!((sum - timing.total).abs() < 0.01 * timing.total, "{sum} {}", timing.total);
+        }
+        let row = |step: &ChainStep| {
+            (step.instruction, step.class, (step.cycles / TURNS as f64 * 10.0).round() / 10.0)
+        };
+        let mut rows: Vec<_> = steps.iter().map(row).filter(|row| row.2 > 0.0).collect();
+        rows.sort_by_key(|row| row.0);
+        rows
+    };
+    let machine = Machine::default();
+    let sum = turns(|a| {
+        a.mov(rax, qword_ptr(rsi))?;
+        a.mulsd(xmm0, xmm2)?;
+        a.addsd(xmm0, xmm1)?;
+        a.jne(0x1000)
+    });
+    assert_eq!(sum, [(1, ChainClass::FpMultiply, machine.multiply), (2, ChainClass::FpAdd, machine.add)]);
+    let chase = turns(|a| {
+        a.imul_2(rcx, rdx)?;
+        a.add(rax, qword_ptr(rax))?;
+        a.jne(0x1000)
+    });
+    assert_eq!((chase.len(), chase[0].0, chase[0].1), (1, 1, ChainClass::Load));
+    assert!(chase[0].2 > machine.load, "{chase:?}");
+    let apart = turns(|a| {
+        (0..4).try_for_each(|_| a.mov(rax, qword_ptr(rsi)))?;
+        a.imul_3(rbx, rax, 7)?;
+        a.jne(0x1000)
+    });
+    assert_eq!(apart, []);
+}
+
 #[test]
 fn cycles_of_two_loops_are_told_apart_and_sum_up() {
     let mut window = Window::default();
