@@ -19,7 +19,7 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
-/// The QEMU plugin that `locality-bpf` embeds, as the build script of `locality-runner` last left it.
+/// The QEMU plugin embedded in `locality-bpf`: a copy by the build script of `locality-runner`.
 pub fn plugin() -> PathBuf {
     target_dir().join("plugin/liblocality_plugin.so")
 }
