@@ -50,14 +50,6 @@ fn a_qemu_without_plugins() {
 }
 
 #[test]
-fn no_plugin() {
-    requires!(command("qemu-x86_64"));
-    let mut tracer = Tracer::new().args(["exact", "--", "true"]);
-    tracer.command().env("LOCALITY_PLUGIN", "/nowhere/plugin.so");
-    tracer.run().assert_refused(1, &["/nowhere/plugin.so"]);
-}
-
-#[test]
 fn a_machine_file_without_an_end() {
     requires!(command("qemu-x86_64"));
     Tracer::new()

@@ -96,7 +96,7 @@ fn try_suite(suite: &str, options: &Options) -> Result<String> {
     ))?;
     system.shell("cargo xtask demo").context("the README's demo")?;
     system.shell("cargo xtask qemu").context("`cargo xtask qemu`")?;
-    system.shell("cargo build --release --package locality-bpf --package locality-plugin")?;
+    system.shell("cargo build --release --package locality-bpf")?;
     // A live trace and an exact run, of a program of the distribution itself.
     let exact = system.output("target/release/locality-bpf exact --format json --report /tmp/exact.json -- /bin/ls / >/dev/null && cat /tmp/exact.json")?;
     if !exact.contains("\"mode\": \"exact\"") {
@@ -176,7 +176,7 @@ impl System {
             }
         }
         command.env("CARGO_HOME", &self.cargo_home).env("RUSTUP_HOME", &self.rustup_home);
-        command.env_remove("LOCALITY_QEMU").env_remove("LOCALITY_PLUGIN").stdin(Stdio::null());
+        command.env_remove("LOCALITY_QEMU").stdin(Stdio::null());
         command
     }
 

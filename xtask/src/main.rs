@@ -9,6 +9,7 @@ mod ebpf;
 mod fuzz;
 mod kernels;
 mod lint;
+mod package;
 mod qemu;
 mod reference;
 mod screenshots;
@@ -63,6 +64,8 @@ enum Command {
     /// Try hostile input of every kind by the million, in child processes; findings are saved and
     /// can be tried again
     Fuzz(fuzz::Options),
+    /// Make packages for Debian's and for RPM's systems, in target/package
+    Package(package::Options),
     /// Boot kernels of Debian under emulation, and try on each what is claimed for it
     Kernels(kernels::Options),
 }
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Ui(options) => ui::run(&options),
         Command::Screenshots => screenshots::run(),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Package(options) => package::run(&options),
         Command::Kernels(options) => kernels::run(&options),
     };
     match done {

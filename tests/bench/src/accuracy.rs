@@ -156,8 +156,8 @@ impl<'a> Bench<'a> {
         let tool = match std::env::var_os("LOCALITY_BPF") {
             Some(tool) => PathBuf::from(tool).canonicalize().context("LOCALITY_BPF")?,
             None => {
-                let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
-                shell::run_aside(shell::cargo().args(["build", "--release"]).args(packages))?;
+                let build = ["build", "--release", "--package", "locality-bpf"];
+                shell::run_aside(shell::cargo().args(build))?;
                 shell::target_dir().join("release/locality-bpf")
             }
         };

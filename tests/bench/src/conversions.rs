@@ -81,7 +81,7 @@ pub fn run(options: &Options) -> Result<()> {
     let build = |arguments: &[&str]| {
         shell::run_aside(shell::cargo().args(["build", "--quiet", "--release"]).args(arguments))
     };
-    build(&["--package", "locality-bpf", "--package", "locality-plugin"])?;
+    build(&["--package", "locality-bpf"])?;
     build(&["--package", "locality-compare", "--example", "conversions"])?;
     let folder = std::env::temp_dir().join(format!("locality-bench-conversions-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;

@@ -83,8 +83,7 @@ pub(crate) fn with_inputs(name: &str, measure: impl FnOnce(&Path, &Path) -> Resu
         ("xz", "xz-utils"),
         ("perl", "perl"),
     ])?;
-    let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
-    shell::run(shell::cargo().args(["build", "--release"]).args(packages))?;
+    shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
     let folder = std::env::temp_dir().join(format!("locality-bench-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let measured = prepare(&folder).and_then(|cc1| measure(&folder, &cc1));
@@ -129,7 +128,7 @@ fn table(options: &Options, folder: &Path, cc1: &Path) -> Result<()> {
     );
     crate::say("|---|---|---|---|---|---|---|");
     let release = shell::target_dir().join("release");
-    let plugin = release.join("liblocality_plugin.so");
+    let plugin = shell::plugin();
     let floor = format!(
         "exec qemu-x86_64 -cpu max -plugin file={},folder={},mode=empty ",
         plugin.display(),

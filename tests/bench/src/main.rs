@@ -101,8 +101,7 @@ fn run(bench: &Bench) -> Result<()> {
     if name == "cacheuse" {
         shell::need(&[("qemu-x86_64", "qemu-user"), ("valgrind", "valgrind"), ("gzip", "gzip")])?;
     }
-    let packages = ["--package", "locality-bpf", "--package", "locality-plugin"];
-    shell::run(shell::cargo().args(["build", "--release"]).args(packages))?;
+    shell::run(shell::cargo().args(["build", "--release", "--package", "locality-bpf"]))?;
     let mut command = shell::cargo();
     command.args(["bench", "--quiet", "--package", "locality-bench", "--bench", name, "--"]).args(arguments);
     command.env("LOCALITY_BPF", shell::target_dir().join("release/locality-bpf"));

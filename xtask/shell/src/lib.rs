@@ -19,6 +19,11 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 
+/// The QEMU plugin embedded in `locality-bpf`: a copy by the build script of `locality-runner`.
+pub fn plugin() -> PathBuf {
+    target_dir().join("plugin/liblocality_plugin.so")
+}
+
 /// The cargo that runs us, in the repository.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

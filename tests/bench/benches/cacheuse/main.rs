@@ -138,8 +138,7 @@ fn callgrind(program: &Program, folder: &Path, out: &Path) -> Vec<String> {
 
 /// QEMU with the plugin alone, without a report.
 fn plugin(program: &Program, folder: &Path, words_of_plugin: &str) -> Vec<String> {
-    let beside = || binary().with_file_name("liblocality_plugin.so");
-    let plugin = std::env::var_os("LOCALITY_PLUGIN").map_or_else(beside, PathBuf::from);
+    let plugin = locality_shell::plugin();
     let mut words: Vec<String> = ["qemu-x86_64", "-cpu", "max", "-plugin"].map(str::to_owned).to_vec();
     let runs = folder.join("runs");
     let command = program.words(folder);

@@ -21,7 +21,7 @@ pub struct DiffArgs {
     /// Exit with status 3 where this certainly holds, as in 'misses:LLC > +10 %'; may be given several times
     /// [default: where misses or wasted bytes of the whole run certainly grew].
     ///
-    /// Quantities: misses:LEVEL or misses:SIZE per 1,000 accesses (L1 … LLC, 32K, 1M, 32M),
+    /// Quantities: misses:LEVEL or misses:SIZE per 1,000 line touches (L1 … LLC, 32K, 1M, 32M),
     /// wasted:LEVEL and memory (bytes per access), footprint. Thresholds: +10 % and +5/1000 of the
     /// difference, 20/1000 and 4 B of the new side. A condition holds where the bound of the 95 %
     /// interval that is nearer to no change exceeds the threshold.

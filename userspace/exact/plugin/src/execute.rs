@@ -3,10 +3,14 @@
 //! QEMU 7.2 would run it natively, unseen. Just before it does, we call `execve` ourselves, of QEMU
 //! with the new program as its argument. When that cannot be done we return, QEMU makes its own
 //! attempt, and the program gets the answer that it would have got: either an error, or a new
-//! program that runs natively and is counted as not recorded.
+//! program that runs natively and is counted as not recorded. The same happens where the run's
+//! files cannot be reached, for QEMU would not start: after a change of user or of the root folder,
+//! and after the parent's end.
 
 use std::{
-    ffi::{CString, c_uint},
+    ffi::{CString, c_int, c_uint},
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::Path,
     sync::atomic::Ordering::{Relaxed, Release},
 };
 
@@ -16,7 +20,7 @@ use crate::{
     program::{Program, Refusal},
     recorder,
     region::{load_text, state, store_text},
-    settings::Mode,
+    settings::{Mode, Settings},
 };
 
 /// Replaces the program as the system call asks; returns when that is not possible.
@@ -35,6 +39,10 @@ pub fn replace(process: &Process, vcpu: c_uint, folder: i32, path: u64, lists: [
             return;
         }
     };
+    if !reaches_files(process.settings()) {
+        note(process, &file, "the run's files cannot be reached from its process");
+        return;
+    }
     if process.settings().mode != Mode::Empty {
         recorder::rest(vcpu);
     }
@@ -59,13 +67,33 @@ fn note_refusal(process: &Process, file: &CString, why: &Refusal) {
         Refusal::Unreadable(_) | Refusal::NotExecutable | Refusal::UnknownFormat => false,
     };
     if runs_natively {
-        let header = process.region().header();
-        let text = format!("{} ran without recording: {why}", file.to_string_lossy());
-        if header.stopped.load(Relaxed) == 0 {
-            store_text(&header.reason, text.as_bytes());
-        }
-        header.children_lost.fetch_add(1, Relaxed);
+        note(process, file, &why.to_string());
     }
+}
+
+fn note(process: &Process, file: &CString, why: &str) {
+    let header = process.region().header();
+    let text = format!("{} ran without recording: {why}", file.to_string_lossy());
+    if header.stopped.load(Relaxed) == 0 {
+        store_text(&header.reason, text.as_bytes());
+    }
+    header.children_lost.fetch_add(1, Relaxed);
+}
+
+/// Whether a new QEMU could load the plugin and make its file in the run's folder. Capabilities that
+/// a thread retained after a change of user end with `execve`, so the folder must be that user's.
+fn reaches_files(settings: &Settings) -> bool {
+    // SAFETY: the call has no arguments.
+    let user = unsafe { libc::geteuid() };
+    let is_owner = std::fs::metadata(&settings.folder).is_ok_and(|about| about.uid() == user);
+    let may = |path: &Path, how: c_int| {
+        let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+        // SAFETY: the path ends in 0.
+        unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), how, libc::AT_EACCESS) == 0 }
+    };
+    (user == 0 || is_owner)
+        && may(&settings.plugin, libc::R_OK)
+        && may(&settings.folder, libc::W_OK | libc::X_OK)
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {

@@ -1,4 +1,4 @@
-//! Finds the parts of an exact run: QEMU, our plugin, and the command's file.
+//! Finds the parts of an exact run: QEMU, and the command's file.
 //!
 //! Each failure is one sentence with a remedy. Not here: starting the command.
 
@@ -20,7 +20,7 @@ use locality_plugin::{
     settings::Settings,
 };
 
-use super::folder::Folder;
+use super::{embedded::Plugin, folder::Folder};
 use locality_kernel::launch::{self, CannotRun};
 
 /// The emulator's name.
@@ -31,10 +31,6 @@ const QEMU_VARIABLE: &str = "LOCALITY_QEMU";
 const LIBRARIES: &str = "/usr/local/lib/locality-bpf";
 /// The command to install QEMU.
 pub const INSTALL: &str = "`cargo xtask qemu` in a clone of locality-bpf";
-/// Names a plugin elsewhere.
-const PLUGIN_VARIABLE: &str = "LOCALITY_PLUGIN";
-/// The plugin's file name.
-pub const PLUGIN: &str = "liblocality_plugin.so";
 /// As `execvp(3)` when `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
@@ -137,13 +133,13 @@ fn examine(file: PathBuf) -> Result<Qemu> {
 /// # Errors
 /// The missing part, or QEMU's message.
 pub fn tried() -> Result<Qemu> {
-    let (found, plugin, folder) = (qemu()?, plugin()?, Folder::create()?);
+    let (found, plugin, folder) = (qemu()?, Plugin::create()?, Folder::create()?);
     let itself = env::current_exe().context("cannot tell where this program lies")?;
     let file = CString::new(itself.into_os_string().into_vec())?;
     let program = Program { arguments: vec![file.clone(), c"--version".to_owned()], file };
     let mut settings = Settings::parse(&["mode=empty".to_owned()]).map_err(|why| anyhow!(why))?;
     (settings.qemu, settings.reverses) = (found.file.clone(), found.reverses());
-    settings.plugin = plugin;
+    settings.plugin = plugin.path();
     folder.path().clone_into(&mut settings.folder);
     let (words, _) = settings.command(&program, Vec::new());
     let words = words.iter().skip(1).map(|word| OsStr::from_bytes(word.as_bytes()));
@@ -162,29 +158,6 @@ pub fn tried() -> Result<Qemu> {
         );
     }
     Ok(found)
-}
-
-/// Finds the plugin: named by `LOCALITY_PLUGIN`, beside the running
-/// program, in `../lib/locality-bpf`, or in cargo's folders.
-pub fn plugin() -> Result<PathBuf> {
-    if let Some(named) = env::var_os(PLUGIN_VARIABLE).filter(|value| !value.is_empty()) {
-        let named = PathBuf::from(named);
-        if !named.is_file() {
-            bail!("{PLUGIN_VARIABLE} names {}, which is not there", named.display());
-        }
-        return named.canonicalize().with_context(|| format!("cannot find {}", named.display()));
-    }
-    let program = env::current_exe().context("cannot tell where this program lies")?;
-    let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = ["", "../lib/locality-bpf", "deps", ".."];
-    let found = places.iter().map(|place| folder.join(place).join(PLUGIN)).find(|path| path.is_file());
-    let found = found.with_context(|| {
-        format!(
-            "{PLUGIN} lies neither beside {} nor in ../lib/locality-bpf: install it there, or build it with `cargo build -p locality-plugin`",
-            program.display()
-        )
-    })?;
-    found.canonicalize().with_context(|| format!("cannot find {}", found.display()))
 }
 
 /// The program run by a command line, with scripts followed to the interpreter.

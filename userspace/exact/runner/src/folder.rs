@@ -15,6 +15,8 @@ use anyhow::{Context as _, Result, bail};
 
 /// Start of folders' names, before the parent's process id.
 const PREFIX: &str = "locality-exact.";
+/// The same of a folder with the plugin.
+pub const PLUGIN_PREFIX: &str = "locality-plugin.";
 /// Sufficient room of a place.
 const ENOUGH_BYTES: u64 = 1 << 30;
 /// Least free room: below, recording ends before the machine suffers.
@@ -108,10 +110,11 @@ fn free_memory() -> Option<u64> {
 }
 
 /// Removes folders of ended parents. Running programs of ended parents retain mappings.
-fn remove_stale(place: &Path) {
+pub fn remove_stale(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.parse::<u32>().ok());
+        let of = |prefix| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+        let pid = of(PREFIX).or_else(|| of(PLUGIN_PREFIX));
         if let Some(pid) = pid
             && !Path::new("/proc").join(pid.to_string()).exists()
         {

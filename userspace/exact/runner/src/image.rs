@@ -278,12 +278,9 @@ fn finish(region: &Region) -> Image {
     image
 }
 
-/// Killed while the state was set up, or a plugin of another build.
+/// Killed while the state was set up.
 fn unreadable(why: &impl std::fmt::Display) -> String {
-    format!(
-        "{why} (killed at its start, or {} and locality-bpf are of different builds)",
-        super::find::PLUGIN
-    )
+    format!("{why} (killed at its start)")
 }
 
 fn whole_summary(region: &Region, code: &Code<'_>, state: u64) -> Result<Summary, OpenError> {

@@ -1,12 +1,13 @@
 //! `locality-bpf exact`: a whole run under QEMU with our plugin, every access counted.
 //!
-//! `find` QEMU, plugin and program, `folder` for the counts of traced
+//! `find` QEMU and program, `embedded` the plugin, `folder` for the counts of traced
 //! processes, `run` the command, `image` a process' results, `names` functions'
 //! names, `total` the whole run, `report` and `text` the output. Needs no root.
 //!
 //! Limits: see the plugin; programs outliving the command are reported in part.
 
 pub mod cache;
+pub mod embedded;
 pub mod ending;
 mod executions;
 mod extra;
@@ -49,6 +50,7 @@ use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
 use locality_kernel::{launch, machine, writing};
 
 use cache::machine::Machine;
+use embedded::Plugin;
 use folder::Folder;
 use ignored::Ignored;
 use image::Image;
@@ -91,7 +93,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let qemu = find::qemu()?;
     let program = find::program(&args.command)?;
     let mut ignored = Ignored::look_up(&args.ignore_lines, &program)?;
-    let plugin = find::plugin()?;
+    let plugin = Plugin::create()?;
     let folder = Folder::create()?;
     if let Some(ignored) = &ignored {
         std::fs::write(folder.path().join(LINES), &ignored.list)
@@ -104,7 +106,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
     let settings = Settings {
         reverses: qemu.reverses(),
         qemu: qemu.file,
-        plugin,
+        plugin: plugin.path(),
         folder: folder.path().to_owned(),
         mode: Mode::Full,
         one_order,

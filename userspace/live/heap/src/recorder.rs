@@ -9,11 +9,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    ffi::{CStr, CString},
+    ffi::CString,
     fs::{self, File},
     io::{self, Write as _},
     os::{
-        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, OwnedFd},
         unix::fs::FileExt as _,
     },
     sync::atomic::Ordering,
@@ -29,7 +29,7 @@ use locality_preload::{
 };
 use memmap2::MmapRaw;
 
-use locality_kernel::{records::Record, sys};
+use locality_kernel::{memory_file, records::Record, sys};
 
 /// The library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/liblocality_preload.so"));
@@ -47,56 +47,18 @@ pub struct Files {
     ring: OwnedFd,
 }
 
-/// A new file in memory, closed by an exec.
-fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
-    // Since Linux 6.3 a file for executable mappings needs this flag; older kernels refuse it.
-    let executable = 0x10;
-    for flags in [libc::MFD_CLOEXEC | executable, libc::MFD_CLOEXEC] {
-        // SAFETY: the name ends with a zero byte.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-        if fd >= 0 {
-            // SAFETY: a new descriptor without another owner.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-    }
-    Err(io::Error::last_os_error())
-}
-
-/// Makes files regardless of `ulimit -f`: a larger file would end us by SIGXFSZ.
-/// The limit stands again afterwards, for the command inherits the limit.
-fn without_limit<T>(make: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let needed = LIBRARY.len().max(size_of::<Shared>()) as u64;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the destination is live.
-    if unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if limit.rlim_cur >= needed {
-        return make();
-    }
-    let none = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    let set = |limit: &libc::rlimit| {
-        // SAFETY: the source is live.
-        let done = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, limit) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    set(&none)?;
-    let made = make();
-    set(&limit)?;
-    made
-}
-
 impl Files {
     /// Makes the files, before the fork of the command, which then knows the descriptors' numbers.
     pub fn create() -> io::Result<Self> {
-        without_limit(Self::make)
+        let needed = LIBRARY.len().max(size_of::<Shared>()) as u64;
+        memory_file::without_limit(needed, Self::make)
     }
 
     fn make() -> io::Result<Self> {
-        let library = memory_file(c"liblocality_preload.so")?;
+        let library = memory_file::create(c"liblocality_preload.so")?;
         let mut file = File::from(library.try_clone()?);
         file.write_all(LIBRARY)?;
-        let ring = memory_file(c"locality-heap")?;
+        let ring = memory_file::create(c"locality-heap")?;
         File::from(ring.try_clone()?).set_len(size_of::<Shared>() as u64)?;
         Ok(Self { library, ring })
     }

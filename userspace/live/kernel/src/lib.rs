@@ -11,6 +11,7 @@ pub mod inherited;
 pub mod launch;
 pub mod lock;
 pub mod machine;
+pub mod memory_file;
 pub mod object;
 pub mod perf;
 pub mod proc;

@@ -256,7 +256,7 @@ fn regressions(diff: &Diff) -> impl Iterator<Item = &Row> {
     diff.rows.iter().filter(|row| row.verdict == Verdict::Regressed)
 }
 
-/// "misses:LLC per 1,000 accesses of f a.c:3: 100 → 130, +30 …".
+/// "misses:LLC per 1,000 line touches of f a.c:3: 100 → 130, +30 …".
 fn sentence(row: &Row) -> String {
     let of = row.part.as_ref().map(|part| format!(" of {} {}", part.kind, part.name)).unwrap_or_default();
     let (base, new) = (number(real(row.base), row), number(real(row.new), row));

@@ -7,7 +7,7 @@ use locality_report::schema::place::Place;
 /// A quantity. Less is better.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
-    /// Misses per 1,000 accesses at a level (`L1` … `LLC`) or size (`32K`).
+    /// Misses per 1,000 line touches at a level (`L1` … `LLC`) or size (`32K`).
     Misses(String),
     /// Bytes from memory per access.
     Memory,
@@ -49,7 +49,7 @@ impl Quantity {
     /// Unit of the numbers.
     pub fn unit(&self) -> &'static str {
         match self {
-            Self::Misses(_) => "per 1,000 accesses",
+            Self::Misses(_) => "per 1,000 line touches",
             Self::Memory | Self::Wasted(_) => "bytes per access",
             Self::Footprint => "bytes",
             Self::Reuses => "per 1,000 reuses",

@@ -172,7 +172,7 @@ fn text_and_markdown_say_the_numbers_and_the_verdict() {
     }
     let page = print::markdown(&diff);
     assert!(page.starts_with("### ❌ Data locality: Regression: misses:LLC &gt; +10 % holds"), "{page}");
-    assert!(page.contains("| misses:LLC per 1,000 accesses | 100 | 200 |"), "{page}");
+    assert!(page.contains("| misses:LLC per 1,000 line touches | 100 | 200 |"), "{page}");
 }
 
 #[test]

@@ -78,8 +78,8 @@ pub struct Row {
     /// The part of the run in the row; absent for the whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// `misses:LEVEL` and `misses:SIZE` per 1,000 accesses, `memory` and `wasted:LEVEL` in bytes per access,
-    /// `footprint` in bytes, `reuses` (of a pair) per 1,000 reuses.
+    /// `misses:LEVEL` and `misses:SIZE` per 1,000 line touches, `memory` and `wasted:LEVEL` in bytes per
+    /// access, `footprint` in bytes, `reuses` (of a pair) per 1,000 reuses.
     pub quantity: String,
     /// Size of a change that these profiles would show; absent for parts, and if
     /// nothing is known of chance (an interval of width 0).

@@ -12,6 +12,7 @@ use std::{
 
 use locality_cachesim::{Column, Config, Totals};
 use locality_plugin::{extra, program::Program, region::Region, settings::Settings};
+use locality_runner::embedded::Plugin;
 
 /// What one process did, and the addresses of functions called.
 fn simulate(cache: &str, words: &[&str], skip: &[&str], one_order: bool) -> Option<Totals> {
@@ -19,10 +20,10 @@ fn simulate(cache: &str, words: &[&str], skip: &[&str], one_order: bool) -> Opti
         .into_iter()
         .find(|path| Path::new(path).exists())?;
     let folder = tempfile::tempdir().unwrap();
-    let exe = std::env::current_exe().unwrap();
+    let plugin = Plugin::create().unwrap();
     let mut settings = Settings::parse(&[]).unwrap();
     settings.qemu = qemu.into();
-    settings.plugin = exe.with_file_name("liblocality_plugin.so");
+    settings.plugin = plugin.path();
     settings.folder = folder.path().to_owned();
     settings.reuse = false;
     settings.one_order = one_order;
