@@ -28,6 +28,16 @@ pub(crate) struct Rollups {
     database: Connection,
 }
 
+/// Puts an empty database in place. A reader meets no file, or a file with the table.
+fn create(folder: &Path, path: &Path) {
+    let new = folder.join("rollups.new");
+    let _ = std::fs::remove_file(&new);
+    let made = Connection::open(&new).and_then(|database| database.execute_batch(CREATE));
+    if made.is_ok() {
+        let _ = std::fs::rename(&new, path);
+    }
+}
+
 impl Rollups {
     /// Opens or creates the database of a store. A damaged database is set aside.
     ///
@@ -36,6 +46,9 @@ impl Rollups {
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let path = folder.join("rollups.sqlite");
         let open = || {
+            if !path.exists() {
+                create(folder, &path);
+            }
             let database = Connection::open(&path)?;
             database.busy_timeout(Duration::from_secs(2))?;
             database.pragma_update(None, "synchronous", "OFF")?;
@@ -161,5 +174,21 @@ mod tests {
         std::fs::write(folder.path().join("rollups.sqlite"), [7; 5000]).unwrap();
         let rollups = Rollups::open(folder.path()).unwrap();
         assert!(samples(&rollups, 0).is_empty() && folder.path().join("rollups.damaged").exists());
+    }
+
+    /// A reader that comes while an agent starts finds no database, or one that can be asked.
+    #[test]
+    fn a_database_is_never_without_its_table() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("rollups.sqlite");
+            std::thread::scope(|scope| {
+                scope.spawn(|| Rollups::open(folder.path()).unwrap());
+                while !path.exists() {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(Rollups::read(folder.path()).unwrap().since(0).unwrap().len(), 0);
+            });
+        }
     }
 }
