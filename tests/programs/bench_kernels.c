@@ -1,5 +1,7 @@
-/* Kernels for `cargo xtask bench overhead`: `bench_kernels stream|matmul|list|hash|small|large|reads|copies|splits` works until it is killed
- * and prints a line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are the same work. */
+/* Kernels for `cargo xtask bench overhead`:
+ * `bench_kernels stream|matmul|list|hash|small|large|reads|copies|splits` works until it is killed and
+ * prints a line after each unit of work, some 20 to 50 ms on a machine of 2023. All units of a kernel are
+ * the same work. */
 // build: gcc -O2 -g -o $BIN $SRC
 #include <fcntl.h>
 #include <stdint.h>
@@ -149,8 +151,8 @@ static void copy(int read_them, size_t bytes) {
     }
 }
 
-/* Two neighbouring words across the ends of lines, at random places of 32 MiB. While a word is watched, some processors make such stores
- * slowly, one after another. */
+/* Two neighbouring words across the ends of lines, at random places of 32 MiB. While a word is watched, some
+ * processors make such stores slowly, one after another. */
 static void splits(void) {
     size_t n = (32 << 20) / 64;
     char *lines = block((n + 2) * 64);

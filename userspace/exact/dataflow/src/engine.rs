@@ -609,6 +609,14 @@ impl<'a, const L: usize, A: Arena + ?Sized> Lanes<'a, L, A> {
     }
 }
 
+/// Whether the processor has the instructions that `observe_v3` is compiled for.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn has_v3() -> bool {
+    std::is_x86_feature_detected!("avx2")
+        && std::is_x86_feature_detected!("bmi1")
+        && std::is_x86_feature_detected!("bmi2")
+}
+
 /// An engine of every number of lanes.
 pub(crate) trait AnyLanes {
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull>;
@@ -621,10 +629,7 @@ pub(crate) trait AnyLanes {
 impl<const L: usize, A: Arena + ?Sized> AnyLanes for Lanes<'_, L, A> {
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
         #[cfg(target_arch = "x86_64")]
-        if std::is_x86_feature_detected!("avx2")
-            && std::is_x86_feature_detected!("bmi1")
-            && std::is_x86_feature_detected!("bmi2")
-        {
+        if has_v3() {
             // SAFETY: the processor has the instructions.
             return unsafe { self.observe_v3(events, code) };
         }

@@ -312,11 +312,7 @@ mod tests {
             events.extend((0..500).map(|at| Event::access(Kind::LOAD, 0, at * 24, 8)));
             sharing.observe(&events, &Code::default()).unwrap();
             let offset = sharing.state();
-            let state = offset as usize / 8..offset as usize / 8 + 2000;
-            let damage: Vec<locality_stream::testing::Damage> = (0..random.usize(1..6))
-                .map(|_| (random.u32(..), random.u64(..), random.u32(..64), random.u32(..3) > 0))
-                .collect();
-            locality_stream::testing::damage(&heap, state, &damage);
+            crate::tests::damage(&heap, offset, 2000, &mut random);
             if let Ok(mut sharing) = Sharing::open(&heap, offset) {
                 let _ = sharing.observe(&events, &Code::default());
                 let _ = sharing.finish();

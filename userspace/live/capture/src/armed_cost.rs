@@ -170,9 +170,9 @@ impl ArmedCost {
         }
         let before = self.turns.insert(tid, now).unwrap_or(now);
         // A number smaller than before is another thread's.
-        let more = [0, 1].map(|n| now[n].saturating_sub(before[n]));
-        if before[0] <= now[0] && before[1] <= now[1] {
-            self.switched.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        if let [Some(cpu_ns), Some(switches)] = [0, 1].map(|n| now[n].checked_sub(before[n])) {
+            self.switched[0] += cpu_ns;
+            self.switched[1] += switches;
         }
     }
 
@@ -294,7 +294,16 @@ impl Capture {
         let windows = get(&self.costs.trap.store_windows);
         self.armed_cost.stores = (windows, get(&self.costs.trap.split_stores_ppm) as f64 / 1e6);
         self.publish_armed_cost();
-        tracing::trace!(ticks = ?self.armed_cost.ticks, stores = ?self.armed_cost.stores, armed_ns = self.armed_cost.armed_ns, cost_ns = self.armed_cost.cost_ns(), overdraft_ns = ?self.armed_cost.overdraft_ns, "slower instructions");
+        let cost = &self.armed_cost;
+        tracing::trace!(
+            ticks = ?cost.ticks,
+            stores = ?cost.stores,
+            switched = ?cost.switched,
+            armed_ns = cost.armed_ns,
+            cost_ns = cost.cost_ns(),
+            overdraft_ns = ?cost.overdraft_ns,
+            "armed registers"
+        );
         let (cpu_ns, random) = (get(&self.costs.cpu.target_cpu_ns), self.random.f64());
         if !self.armed_cost.may_arm(cpu_ns, random) {
             armed.iter().for_each(|tgid| self.withdraw(*tgid));

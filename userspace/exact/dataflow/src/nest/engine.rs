@@ -8,6 +8,8 @@ use locality_stream::{Analysis, Arena, ArenaFull, Code, Event, Flow, Kind, Offse
 use super::state::{Counts, Frame, MAGIC, State, UNMEASURED};
 use super::{LEVELS, NestSetup, NestSummary, RegionCount};
 use crate::OpenError;
+#[cfg(target_arch = "x86_64")]
+use crate::engine::has_v3;
 use crate::engine::{LATE, Lanes};
 use crate::ops::{Block, Marks};
 use crate::setup::{Lane, Setup};
@@ -457,10 +459,7 @@ fn next_level(frame: &Frame) -> u64 {
 impl<A: Arena + ?Sized> Analysis for NestEngine<'_, A> {
     fn observe(&mut self, events: &[Event], code: &Code<'_>) -> Result<(), ArenaFull> {
         #[cfg(target_arch = "x86_64")]
-        if std::is_x86_feature_detected!("avx2")
-            && std::is_x86_feature_detected!("bmi1")
-            && std::is_x86_feature_detected!("bmi2")
-        {
+        if has_v3() {
             // SAFETY: the processor has the instructions.
             return unsafe { self.observe_v3(events, code) };
         }

@@ -8,9 +8,19 @@ mod resumed;
 mod tasks;
 
 use iced_x86::code_asm::CodeAssembler;
-use locality_stream::{Analysis as _, BlockRecord, Code, Event, Heap, InstructionRecord, Kind};
+use locality_stream::testing::{self, Damage};
+use locality_stream::{Analysis as _, BlockRecord, Code, Event, Heap, InstructionRecord, Kind, Offset};
 
 use crate::{Engine, Lane, Latency, Marks, Predict, Setup, Summary, View};
+
+/// Overwrites one to five words of an arena, most of them among the first `words` of the state at `offset`.
+pub(crate) fn damage(heap: &Heap, offset: Offset, words: usize, random: &mut fastrand::Rng) {
+    let state = offset as usize / 8..offset as usize / 8 + words;
+    let damage: Vec<Damage> = (0..random.usize(1..6))
+        .map(|_| (random.u32(..), random.u64(..), random.u32(..64), random.u32(..3) > 0))
+        .collect();
+    testing::damage(heap, state, &damage);
+}
 
 /// Code in blocks.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use iced_x86::code_asm::{registers::*, *};
-use locality_stream::testing::{self, Damage};
+use locality_stream::testing;
 
 use super::*;
 use crate::{NestEngine, NestSetup, NestSummary, OpenError, RegionCount};
@@ -447,11 +447,7 @@ fn a_state_is_taken_up_whole_or_torn_or_refused() {
         engine.observe(&events[..900], &program.code()).unwrap();
         let offset = engine.state();
         drop(engine);
-        let state = offset as usize / 8..offset as usize / 8 + 3000;
-        let damage: Vec<Damage> = (0..random.usize(1..6))
-            .map(|_| (random.u32(..), random.u64(..), random.u32(..64), random.u32(..3) > 0))
-            .collect();
-        testing::damage(&heap, state, &damage);
+        crate::tests::damage(&heap, offset, 3000, &mut random);
         if let Ok(mut engine) = NestEngine::open(&heap, offset, Marks::default()) {
             let _ = engine.observe(&events[900..], &program.code());
             let _ = engine.finish();

@@ -1,6 +1,6 @@
 //! A state that is taken up by another: whole, torn in the middle, and damaged.
 
-use locality_stream::testing::{self, Damage};
+use locality_stream::testing;
 
 use super::*;
 
@@ -62,11 +62,7 @@ fn damaged_states_are_refused_or_bear_it() {
         engine.observe(&events[..2000], &program.code()).unwrap();
         let offset = engine.state();
         drop(engine);
-        let state = offset as usize / 8..offset as usize / 8 + 3000;
-        let damage: Vec<Damage> = (0..random.usize(1..6))
-            .map(|_| (random.u32(..), random.u64(..), random.u32(..64), random.u32(..3) > 0))
-            .collect();
-        testing::damage(&heap, state, &damage);
+        crate::tests::damage(&heap, offset, 3000, &mut random);
         if let Ok(mut engine) = Engine::open(&heap, offset, Marks::default()) {
             let _ = engine.observe(&events[2000..], &program.code());
             let _ = engine.finish();
