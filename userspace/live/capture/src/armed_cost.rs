@@ -131,19 +131,26 @@ impl ArmedCost {
         self.lost > 0.0 || self.has_slow_stores || self.switch_ns > 0
     }
 
-    /// Share of CPU time with watched words that is lost; `believed` as in [`BELIEVED`].
-    fn lost_share(&self, believed: f64) -> f64 {
+    /// Shares of CPU time with watched words that string instructions, stores across lines and
+    /// switches lose; `believed` as in [`BELIEVED`].
+    fn lost_shares(&self, believed: f64) -> [f64; 3] {
         let [ticks, strings] = self.ticks.map(|n| n as f64);
         let (windows, stores) = self.stores;
         let by_strings = self.lost * (strings + believed) / (ticks + BELIEVED[0]);
-        let more = match self.has_slow_stores {
+        let by_stores = match self.has_slow_stores {
             true => (stores + believed) / (windows as f64 + BELIEVED[0]),
             false => 0.0,
         };
         let [cpu_ns, switches] = self.switched.map(|n| n as f64);
-        let more = more + switches * self.switch_ns as f64 / cpu_ns.max(1.0);
+        let by_switches = switches * self.switch_ns as f64 / cpu_ns.max(1.0);
         // Of time that is longer by the loss.
-        by_strings + more / (1.0 + more)
+        let longer = 1.0 + by_stores + by_switches;
+        [by_strings, by_stores / longer, by_switches / longer]
+    }
+
+    /// Share of CPU time with watched words that is lost.
+    fn lost_share(&self, believed: f64) -> f64 {
+        self.lost_shares(believed).iter().sum()
     }
 
     /// Share of CPU time with watched words that is lost, as assumed for the next watch.
@@ -256,7 +263,11 @@ impl Capture {
 
     /// For the governor.
     fn publish_armed_cost(&self) {
-        self.costs.trap.string_ns.store(self.armed_cost.cost_ns(), std::sync::atomic::Ordering::Relaxed);
+        let (trap, relaxed) = (&self.costs.trap, std::sync::atomic::Ordering::Relaxed);
+        trap.string_ns.store(self.armed_cost.cost_ns(), relaxed);
+        for (share, published) in self.armed_cost.lost_shares(0.0).into_iter().zip(&trap.armed_lost_ppm) {
+            published.store((share * 1e6) as u64, relaxed);
+        }
     }
 
     /// Whether slower instructions leave room for a watch.

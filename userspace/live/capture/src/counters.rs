@@ -86,6 +86,9 @@ pub struct TrapCounters {
     pub trap_scatter_ns: AtomicU64,
     /// What slower instructions and switches lost while words were watched.
     pub string_ns: AtomicU64,
+    /// Parts in a million of the CPU time with watched words that string instructions,
+    /// stores across lines and switches lose.
+    pub armed_lost_ppm: [AtomicU64; 3],
     /// Windows in which the recorder counted stores across lines.
     pub store_windows: AtomicU64,
     /// Sum over these windows of the time that such stores take more while a word is watched, in

@@ -347,11 +347,16 @@ impl RunSummary<'_> {
             ));
         }
         let (withdrawn, unaffordable) = (get(&self.costs.trap.withdrawn), get(&self.costs.trap.unaffordable));
-        if withdrawn + unaffordable > 0 {
+        let lost = self.costs.trap.armed_lost_ppm.each_ref().map(|ppm| get(ppm) as f64 / 1e6);
+        let fewer = (withdrawn + unaffordable) as f64;
+        if fewer > LEAST_LOST_WATCHES * (armed + unaffordable) as f64 {
+            let why = slower_at(&self.calibration.prices, lost).map_or_else(
+                || "the cost of armed watchpoints was not known yet".to_owned(),
+                |slower| format!("while one is armed, this program loses time at {slower}"),
+            );
             notices.push(format!(
                 "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
-                 while one is armed, this machine is slower at {}. --overhead allows more.",
-                slower_at(&self.calibration.prices)
+                 {why}. --overhead allows more."
             ));
         }
         let brief = get(&self.costs.stop.brief);
@@ -465,22 +470,31 @@ fn not_traced(left_out: &BTreeMap<&str, u32>, in_namespace: bool) -> String {
     notice
 }
 
-/// How often.
-/// Kinds of instructions that take at least 1.3 times as long while a word is watched.
-fn slower_at(prices: &super::governor::UnitCosts) -> String {
-    const LEAST: f64 = 1.3;
+/// Least share of the watches lost to the cost of armed registers that a notice names.
+const LEAST_LOST_WATCHES: f64 = 0.02;
+
+/// Kinds of instructions at which the program loses time while a word is watched, each with the
+/// factor of this machine; absent without such a kind. `lost`: shares of the time, in the same order.
+fn slower_at(prices: &super::governor::UnitCosts, lost: [f64; 3]) -> Option<String> {
+    // Of the loss: a kind that carries less explains nothing.
+    const LEAST_PART: f64 = 0.1;
     let kinds = [
         ("string instructions (`rep movs`, `rep stos`: system calls, large copies)", prices.string_factor()),
         ("stores across cache lines (copies to unaligned places)", prices.split_store_factor()),
         ("switches between threads", prices.switch_factor()),
     ];
-    let slower = kinds.into_iter().filter(|(_, factor)| *factor >= LEAST);
+    let least = LEAST_PART * lost.iter().sum::<f64>();
+    let slower = kinds.into_iter().zip(lost).filter(|(_, lost)| *lost > 0.0 && *lost >= least);
     let times = |factor: f64| if factor < 9.95 { format!("{factor:.1}") } else { format!("{factor:.0}") };
-    let slower: Vec<String> =
-        slower.map(|(kind, factor)| format!("{kind}, {} times", times(factor))).collect();
-    slower.join(", and ")
+    let slower: Vec<String> = slower
+        .map(|((kind, factor), lost)| {
+            format!("{kind}, {} times slower ({:.1} % of the time)", times(factor), 100.0 * lost)
+        })
+        .collect();
+    (!slower.is_empty()).then(|| slower.join(", and "))
 }
 
+/// How often.
 fn times(n: u32) -> String {
     if n == 1 { "once".to_owned() } else { format!("{n} times") }
 }
@@ -602,6 +616,21 @@ mod tests {
         );
         let many = not_followed(&[1, 2, 3, 4, 5, 6]).unwrap();
         assert!(many.starts_with("6 child processes") && many.contains("-p 1,2,3,4,5, …)"), "{many}");
+    }
+
+    #[test]
+    fn instructions_that_cost_the_program_nothing_are_no_reason() {
+        let prices = super::super::governor::UnitCosts {
+            split_stores_ns: [600, 6000],
+            switches_ns: [2000, 3000],
+            ..super::super::calibrate::GUESS
+        };
+        assert_eq!(slower_at(&prices, [0.0; 3]), None);
+        let slower = slower_at(&prices, [0.0, 0.2, 0.001]).unwrap();
+        assert!(
+            slower.starts_with("stores across") && slower.ends_with("10 times slower (20.0 % of the time)")
+        );
+        assert!(slower_at(&prices, [0.0, 0.2, 0.1]).unwrap().contains(", and switches between threads, 1.5"));
     }
 
     #[test]
