@@ -494,6 +494,34 @@ fn a_trace_has_the_parallelism_of_the_exact_run() {
     assert!(without.get("parallelism").is_none() && without.get("mix").is_none());
 }
 
+/// A compiler may turn a condition round: a share taken is that of the branch, or the rest to 1.
+#[test]
+fn branches_of_a_trace_have_the_shares_and_the_entropy_of_the_program() {
+    requires!(root, btf);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("report");
+    let tracer = Tracer::new().args(["-q", "--overhead", "4", "--format", "json", "--report"]);
+    let _alone = locality_tests::live::alone();
+    let done = tracer.args([&file]).args(["--"]).args([build("branches")]).args(["5"]).run();
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let branches = report["branches"].as_array().expect("branches");
+    let share = |branch: &Value, key: &str| branch[key]["value"].as_f64().expect("a share");
+    let with = |taken: f64| {
+        let is = |share: f64| (share - taken).abs() < 0.04 || (1.0 - share - taken).abs() < 0.04;
+        let found = branches.iter().find(|branch| is(share(branch, "taken_share")));
+        found.unwrap_or_else(|| panic!("no branch is taken in {taken} of the executions: {branches:#?}"))
+    };
+    let entropy = |chance: f64| -chance * chance.log2() - (1.0 - chance) * (1.0 - chance).log2();
+    for (taken, missed) in [(0.5, 0.4..0.6), (0.1, 0.08..0.25), (1.0 / 3.0, 0.0..0.03)] {
+        let branch = with(taken);
+        assert_eq!(branch["place"]["function"], "count", "{branch:#}");
+        assert!((branch["entropy"].as_f64().expect("bits") - entropy(taken)).abs() < 0.1, "{branch:#}");
+        assert!(missed.contains(&share(branch, "mispredicted_at_most")), "{branch:#}");
+        assert!(number(&branch["taken"]) <= number(&branch["executed"]), "{branch:#}");
+    }
+}
+
 /// A sum in one chain: the chain is the addition of the loop, with the chain's cycles.
 #[test]
 fn a_loop_names_the_instructions_of_its_chain() {

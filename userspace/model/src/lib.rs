@@ -24,7 +24,7 @@ pub use data::{
 pub use flow::{ExecutionSpan, FlowEdge, LoopReading, WindowExecution, WindowFlow};
 pub use group::Group;
 pub use kernel::KernelSample;
-pub use loops::{ChainStep, Dependence, LoopAccess, LoopNeeds, SeenLoop};
+pub use loops::{ChainStep, Dependence, LoopAccess, LoopBranch, LoopNeeds, SeenLoop};
 pub use printable::printable;
 
 /// A whole traced run.

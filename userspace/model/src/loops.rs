@@ -60,6 +60,8 @@ pub struct SeenLoop {
     /// Instructions of the longest chain of dependences, most cycles first; empty if not asked of the window,
     /// and without a chain through most iterations.
     pub chain: Vec<ChainStep>,
+    /// Branches of the loop in its own function, the most executed first.
+    pub branches: Vec<LoopBranch>,
     /// Whether the window starts in the loop, so the sample's CPU time is the loop's.
     pub is_first: bool,
     /// Access instructions, the most lines first.
@@ -78,6 +80,24 @@ pub struct ChainStep {
     pub class: String,
     /// Cycles of all its executions on the chain.
     pub cycles: f64,
+}
+
+/// A conditional branch, or an indirect jump or call, of a loop, as shown by a single window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoopBranch {
+    /// Address of the instruction.
+    pub ip: u64,
+    /// Calling context.
+    pub stack: StackId,
+    /// Executions.
+    pub executed: u64,
+    /// Executions not followed by the next instruction.
+    pub taken: u64,
+    /// Executions in the second half of the window, in which the model's predictor has met the branch's
+    /// recent past.
+    pub judged: u64,
+    /// Of `judged`, executions mispredicted by the model.
+    pub mispredicted: u64,
 }
 
 /// An access instruction of a loop, as shown by a single window.

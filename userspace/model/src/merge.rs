@@ -294,6 +294,9 @@ impl Merger {
             for step in &mut seen.chain {
                 step.stack = stack(step.stack);
             }
+            for branch in &mut seen.branches {
+                branch.stack = stack(branch.stack);
+            }
             self.into.loops.push(seen);
         }
         for flow in &profile.flows {

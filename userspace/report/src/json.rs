@@ -63,6 +63,7 @@ pub fn report(profile: &Profile, findings: &Findings) -> Report {
         advice_none: findings.advised.as_ref().and_then(|advised| advised.none.clone()),
         kernel_time: advised.as_ref().and_then(|json| json.kernel_time()),
         loops: advised.as_ref().map(|json| json.loops()),
+        branches: advised.as_ref().and_then(|json| json.branches()),
         mix: findings.execution.as_ref().map(execution::mix),
         parallelism: findings.execution.as_ref().map(execution::parallelism),
         cache_use: lines.map(|json| json.report()),
@@ -111,6 +112,7 @@ pub fn as_earlier(report: &mut Report, findings: &Findings) {
     }
     report.advice = None;
     report.advice_none = None;
+    report.branches = None;
     report.groups = None;
     report.kernel_time = None;
     report.loops = None;

@@ -111,8 +111,9 @@ pub fn part(
     options: Options,
 ) -> String {
     let loops = report.loops.as_deref().unwrap_or_default();
+    let branches = report.branches.as_deref().unwrap_or_default();
     if part == Part::Full {
-        return print_with(profile, findings, loops, options);
+        return print_with(profile, findings, (loops, branches), options);
     }
     let mut page = Page { profile, findings, options, text: String::new() };
     page.headline();
@@ -135,6 +136,7 @@ pub fn part(
                 );
             }
             page.loops(loops);
+            page.branches(branches);
             page.parallelism();
             page.hot();
             page.cache_use();
@@ -150,13 +152,13 @@ pub fn part(
 
 /// Prints the whole report.
 pub fn print(profile: &Profile, findings: &Findings, options: Options) -> String {
-    print_with(profile, findings, &[], options)
+    print_with(profile, findings, (&[], &[]), options)
 }
 
 fn print_with(
     profile: &Profile,
     findings: &Findings,
-    loops: &[schema::loops::Loop],
+    (loops, branches): (&[schema::loops::Loop], &[schema::parallelism::Branch]),
     options: Options,
 ) -> String {
     let mut page = Page { profile, findings, options, text: String::new() };
@@ -170,6 +172,7 @@ fn print_with(
     page.pairs();
     page.unseen();
     page.loops(loops);
+    page.branches(branches);
     page.parallelism();
     page.hot();
     page.how_to_read();
@@ -663,6 +666,22 @@ impl<'a> Page<'a> {
                 "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
                  Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
                  New lines are lines of 64 bytes that a window shows for the first time.",
+            );
+        }
+    }
+
+    /// Branches of loops that may be mispredicted often.
+    fn branches(&mut self, branches: &[schema::parallelism::Branch]) {
+        let rows = loops_text::branches(branches, self.options.top, WIDTH);
+        if !rows.is_empty() {
+            self.heading(
+                "Branches that may be mispredicted often",
+                "(in the code of loops; share of executions)",
+            );
+            rows.iter().for_each(|line| self.line(line));
+            self.paragraph(
+                "At most: by a predictor that sees windows alone; a processor's sees all of the program and misses \
+                 fewer. Entropy: bits of information in an outcome if only the share taken is known.",
             );
         }
     }

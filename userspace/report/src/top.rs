@@ -55,6 +55,7 @@ pub fn cut(report: &mut Report, top: usize, with_far: bool) {
     let is_far = |pair: &Pair| with_far && pair.far == Some(true) && pair.far_weight.is_some();
     report.pairs.retain(|pair| at.next().is_some_and(|at| at < top) || is_far(pair));
     cut.count("pairs", before - report.pairs.len());
+    report.branches.iter_mut().for_each(|rows| cut.rows("branches", rows));
     report.objects.iter_mut().for_each(|rows| cut.rows("objects", rows));
     report.objects_summary.iter_mut().for_each(|summary| cut.summary(summary));
     report.not_reused.iter_mut().for_each(|table| cut.rows("not_reused.by_line", &mut table.by_line));

@@ -3,12 +3,16 @@
 //! Not here: when rows are written (`writer`), that ids lead somewhere (`repair`).
 
 use locality_model::{
-    ChainStep, Core, Dependence, LoopAccess, LoopNeeds, Processor, Profile, SampleId, SeenLoop, StackId,
+    ChainStep, Core, Dependence, LoopAccess, LoopBranch, LoopNeeds, Processor, Profile, SampleId, SeenLoop,
+    StackId,
 };
 use rusqlite::{Transaction, params};
 
 use crate::tables::{Columns, Tables};
 use crate::value::{kind_name, kind_named, signed, unsigned};
+
+/// More executions of a branch are in no window.
+const MOST_EXECUTED: u64 = 1 << 48;
 
 /// Words of what an address is made of.
 const DEPENDENCES: [(Dependence, &str); 3] =
@@ -17,7 +21,7 @@ const DEPENDENCES: [(Dependence, &str); 3] =
 pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Result<()> {
     let needs = seen.needs.as_ref();
     to.prepare_cached(
-        "INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO loop VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         seen.sample.0,
@@ -43,7 +47,8 @@ pub(crate) fn write_loop(to: &Transaction<'_>, seen: &SeenLoop) -> rusqlite::Res
         needs.map(|needs| signed(needs.mispredicted)),
         needs.map(|needs| signed(needs.new_lines)),
         needs.map(|needs| needs.distant_cycles),
-        (!seen.chain.is_empty()).then(|| chain_text(&seen.chain))
+        (!seen.chain.is_empty()).then(|| chain_text(&seen.chain)),
+        (!seen.branches.is_empty()).then(|| branches_text(&seen.branches))
     ])?;
     let number = to.last_insert_rowid();
     let mut insert = to.prepare_cached(
@@ -91,6 +96,39 @@ fn chain(text: &str) -> Vec<ChainStep> {
         Some(ChainStep { ip, stack, class: words.next()?.to_owned(), cycles })
     };
     text.split(';').filter_map(step).collect()
+}
+
+/// `IP STACK EXECUTED TAKEN JUDGED MISPREDICTED` of each branch, separated by semicolons; the address
+/// hexadecimal.
+fn branches_text(branches: &[LoopBranch]) -> String {
+    let of = |branch: &LoopBranch| {
+        let LoopBranch { ip, stack, executed, taken, judged, mispredicted } = branch;
+        format!("{ip:x} {} {executed} {taken} {judged} {mispredicted}", stack.0)
+    };
+    branches.iter().map(of).collect::<Vec<_>>().join(";")
+}
+
+/// Reads what [`branches_text`] wrote; branches that cannot be are left out.
+fn branches(text: &str) -> Vec<LoopBranch> {
+    let of = |text: &str| {
+        let mut words = text.split(' ');
+        let ip = u64::from_str_radix(words.next()?, 16).ok()?;
+        let stack = StackId(words.next()?.parse().ok()?);
+        let [executed, taken, judged, mispredicted] =
+            [(); 4].map(|()| words.next().and_then(|word| word.parse::<u64>().ok()));
+        let branch = LoopBranch {
+            ip,
+            stack,
+            executed: executed?,
+            taken: taken?,
+            judged: judged?,
+            mispredicted: mispredicted?,
+        };
+        let LoopBranch { executed, taken, judged, mispredicted, .. } = branch;
+        let is_sound = taken <= executed && judged <= executed && mispredicted <= judged;
+        (is_sound && (1..=MOST_EXECUTED).contains(&executed)).then_some(branch)
+    };
+    text.split(';').filter_map(of).collect()
 }
 
 /// A JSON array.
@@ -150,6 +188,7 @@ fn seen_loop(row: &mut Columns<'_>) -> rusqlite::Result<SeenLoop> {
         is_first: row.get()?,
         needs: needs(row)?,
         chain: row.added::<String>()?.map(|text| chain(&text)).unwrap_or_default(),
+        branches: row.added::<String>()?.map(|text| branches(&text)).unwrap_or_default(),
         by_access: Vec::new(),
     })
 }

@@ -181,6 +181,9 @@ fn add_placeholders(profile: &mut Profile) -> usize {
         for step in &mut seen.chain {
             stack |= check(&mut step.stack.0, stacks);
         }
+        for branch in &mut seen.branches {
+            stack |= check(&mut branch.stack.0, stacks);
+        }
     }
     for sample in &mut profile.kernel_samples {
         stack |= check(&mut sample.stack.0, stacks);

@@ -105,7 +105,7 @@ CREATE TABLE loop (
     runs INTEGER NOT NULL, trips INTEGER NOT NULL,
     core_cycles REAL, bound_by TEXT, unbound_cycles REAL, is_first INTEGER NOT NULL,
     least_cycles REAL, chain_cycles REAL, unit_cycles REAL, unit TEXT, mispredicted INTEGER, new_lines INTEGER,
-    distant_cycles REAL, chain TEXT
+    distant_cycles REAL, chain TEXT, branches TEXT
 );
 CREATE TABLE loop_access (
     id INTEGER PRIMARY KEY,

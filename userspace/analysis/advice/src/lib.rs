@@ -6,6 +6,7 @@
 //!
 //! Pure: no I/O. Not here: printing.
 
+pub mod branches;
 pub mod gain;
 mod kernel_time;
 mod kinds;
@@ -13,6 +14,7 @@ pub mod loops;
 mod place;
 mod words;
 
+pub use branches::Branch;
 pub use kernel_time::{Entry, KernelTime};
 pub use loops::{Access, ChainPart, Known, Loop, Needs};
 
@@ -127,6 +129,8 @@ pub struct FarReuse {
 pub struct Advised {
     /// Loops, heaviest first.
     pub loops: Vec<Loop>,
+    /// Branches of the loops, the most mispredicted first.
+    pub branches: Vec<Branch>,
     /// Changes, by predicted time saved.
     pub advice: Vec<Advice>,
     /// Why there is none.
@@ -177,11 +181,12 @@ impl Advised {
         }
         let mut loops = loops::of(profile, contexts, rates, known);
         kernel_time::of_loops(profile, &mut loops);
+        let branches = branches::of(profile, contexts, rates);
         let kernel = KernelTime::of(profile, contexts);
         let user = 1.0 - kernel.as_ref().map_or(0.0, |kernel| kernel.share.value);
         let Some(processor) = profile.run.processor else {
             let none = Some("The processor was not measured, so no gain can be told.".to_owned());
-            return Some(Self { loops, none, kernel, ..Self::default() });
+            return Some(Self { loops, branches, none, kernel, ..Self::default() });
         };
         let mut caches = [32e3, 1e6, 32e6];
         for (bytes, level) in caches.iter_mut().zip(1..) {
@@ -223,7 +228,7 @@ impl Advised {
         gain::name_limits(&mut loops, &costs);
         let waits = waits(&loops, user);
         let none = advice.is_empty().then(|| words::nothing(waits.as_ref(), &loops, kernel.as_ref()));
-        Some(Self { loops, advice, none, kernel, waits })
+        Some(Self { loops, branches, advice, none, kernel, waits })
     }
 }
 

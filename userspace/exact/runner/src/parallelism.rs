@@ -274,6 +274,7 @@ impl Parallelism {
             mispredicted: *mispredicted,
             place: place.clone(),
             taken: *taken,
+            ..Branch::default()
         };
         let mut all: Vec<Branch> = self.branches.iter().map(branch).collect();
         all.sort_by_cached_key(|branch| {

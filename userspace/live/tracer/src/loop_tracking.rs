@@ -9,13 +9,15 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use locality_loops::{Graph, Loop, Observed, Transfers, Window, transfers};
-use locality_model::{LoopNeeds, StackId};
+use locality_model::{LoopBranch, LoopNeeds, StackId};
 use locality_rate::{ChainStep, Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
 
 /// Recorded loops of one window: those with the most instructions.
 const MOST: usize = 8;
 /// Recorded instructions of a loop's chain: those with the most cycles.
 const CHAIN: usize = 8;
+/// Recorded branches of a loop: those with the most executions.
+const BRANCHES: usize = 12;
 /// Least share of a window's instructions that a recorded loop has.
 const LEAST: f64 = 0.02;
 /// Windows of a loop with limits removed in turn, each by a replay.
@@ -42,6 +44,8 @@ pub struct TimedLoop {
     pub needs: Option<LoopNeeds>,
     /// Its chain of dependences: the address of each instruction too. Empty if not computed.
     pub chain: Vec<(u64, ChainStep)>,
+    /// Its branches, without those of functions that it calls, the most executed first.
+    pub branches: Vec<LoopBranch>,
 }
 
 /// The loops of all processes.
@@ -138,15 +142,18 @@ impl LoopTracker {
                 *chain = steps.filter_map(of).collect();
             }
         }
-        let timed = |((((found, core_cycles), bound), needs), chain)| TimedLoop {
+        let spans: Vec<(u64, u64)> = loops.iter().map(|found| found.span).collect();
+        let branches = branches(replay, &of_instruction, &spans, view);
+        let timed = |(((((found, core_cycles), bound), needs), chain), branches)| TimedLoop {
             found,
             core_cycles,
             bound,
             needs,
             chain,
+            branches,
         };
         let mut timed: Vec<TimedLoop> =
-            loops.into_iter().zip(core).zip(bounds).zip(needs).zip(chains).map(timed).collect();
+            loops.into_iter().zip(core).zip(bounds).zip(needs).zip(chains).zip(branches).map(timed).collect();
         let is_large = |found: &Loop| found.is_first || found.instructions as f64 >= least;
         let around: Vec<u64> =
             timed.iter().filter(|of| is_large(&of.found)).filter_map(|of| of.found.around).collect();
@@ -158,6 +165,48 @@ impl LoopTracker {
     pub fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
+}
+
+/// Branches of each loop in the loop's own code, whose addresses `spans` has. The last instruction of the
+/// window has an unknown outcome. Predictions count in the second half of the window.
+fn branches(
+    replay: &Replay,
+    of_instruction: &[Option<u32>],
+    spans: &[(u64, u64)],
+    view: &WindowView<'_>,
+) -> Vec<Vec<LoopBranch>> {
+    let mut found: Vec<HashMap<u64, LoopBranch>> = vec![HashMap::new(); spans.len()];
+    let warm = of_instruction.len() / 2;
+    let mut executed = replay.executed().zip(of_instruction).enumerate().peekable();
+    while let Some((at, (executed_now, number))) = executed.next() {
+        let loop_number = number.map(|number| number as usize).filter(|_| executed_now.has_choice);
+        let (Some(number), Some((_, (after, _)))) = (loop_number, executed.peek()) else { continue };
+        let instruction = |index: u32| view.code.instruction(index);
+        let (Some(record), Some(after), Some(span)) =
+            (instruction(executed_now.instruction), instruction(after.instruction), spans.get(number))
+        else {
+            continue;
+        };
+        if !(span.0..=span.1).contains(&record.address) {
+            continue;
+        }
+        let branch = found[number]
+            .entry(record.address)
+            .or_insert_with(|| LoopBranch { ip: record.address, ..LoopBranch::default() });
+        branch.executed += 1;
+        branch.taken += u64::from(after.address != record.address + record.code().len() as u64);
+        if at >= warm {
+            branch.judged += 1;
+            branch.mispredicted += u64::from(executed_now.is_mispredicted);
+        }
+    }
+    let sorted = |of: HashMap<u64, LoopBranch>| {
+        let mut of: Vec<LoopBranch> = of.into_values().collect();
+        of.sort_by_key(|branch| (std::cmp::Reverse(branch.executed), branch.ip));
+        of.truncate(BRANCHES);
+        of
+    };
+    found.into_iter().map(sorted).collect()
 }
 
 /// An instruction of a chain for the profile.

@@ -12,9 +12,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use locality_model::{
-    Access, AccessKind, Accessed, Dependence, Frame, FrameId, GroupId, Load, LoadId, LoopAccess, Module,
-    ModuleId, Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId,
-    Watch, WatchId, Window,
+    Access, AccessKind, Accessed, Dependence, Frame, FrameId, GroupId, Load, LoadId, LoopAccess, LoopBranch,
+    Module, ModuleId, Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch,
+    Use, UseId, Watch, WatchId, Window,
 };
 use locality_shadow::End;
 use locality_symbols::{
@@ -516,7 +516,7 @@ impl Assembler {
         let Some((found, flow)) = found else { return };
         self.flow(sample, pid, &flow);
         let of = (pid, self.processes.generation(pid));
-        for TimedLoop { found, core_cycles, bound, needs, chain } in found {
+        for TimedLoop { found, core_cycles, bound, needs, chain, branches } in found {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
             trips.sort_unstable();
@@ -548,6 +548,11 @@ impl Assembler {
             let by_access = by_access.collect();
             let step = |(ip, step)| recorded(ip, self.loop_stack(of, walk, &path, ip), &step);
             let chain = chain.into_iter().map(step).collect();
+            let with_stack = |branch: LoopBranch| LoopBranch {
+                stack: self.loop_stack(of, walk, &path, branch.ip),
+                ..branch
+            };
+            let branches = branches.into_iter().map(with_stack).collect();
             let stack = self.loop_stack(of, walk, &path, found.header);
             let latch = self.loop_stack(of, walk, &path, found.latch);
             self.store.seen_loop(SeenLoop {
@@ -568,6 +573,7 @@ impl Assembler {
                 is_first: found.is_first,
                 needs,
                 chain,
+                branches,
                 by_access,
             });
         }

@@ -67,8 +67,8 @@ pub struct Report {
     /// Live: why there is no advice, in a sentence; absent with advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice_none: Option<String>,
-    /// Exact, with `--parallelism`: branches by mispredictions,
-    /// most first, else by executions; of `parallelism`.
+    /// Branches by mispredictions, most first, else by executions. Exact: with `--parallelism`, of
+    /// `parallelism`. Live: of the loops.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branches: Option<Vec<parallelism::Branch>>,
     /// Code that loads lines of cache and uses little of them. Live: absent if

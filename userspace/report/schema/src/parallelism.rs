@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    number::{Interval, Number},
-    place::Place,
-};
+use super::{Estimate, Interval, number::Number, place::Place};
 
 /// Parallelism of instructions: instructions divided by cycles, if each instruction starts
 /// when its operands are ready. Instructions and cycles of several threads are summed.
@@ -135,7 +132,8 @@ pub struct ThreadParallelism {
     pub tid: u32,
 }
 
-/// A branch instruction, or all branches of a line.
+/// A branch instruction, or all branches of a line. Live: a conditional branch, or an indirect jump or call,
+/// of a loop in the loop's own function.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -143,12 +141,26 @@ pub struct Branch {
     /// Bits of information in an outcome if only the share of taken
     /// branches is known: 1 for half of them taken, 0 for all or none.
     pub entropy: Number,
-    /// Executions.
+    /// Live: 95 % interval of `entropy`, over windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy_ci95: Option<Interval>,
+    /// Executions; live: in windows.
     pub executed: u64,
-    /// Executions mispredicted by the first predictor other than `perfect`.
+    /// Live: executions in the second halves of windows, in which predictions count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judged: Option<u64>,
+    /// Executions mispredicted by the first predictor other than `perfect`; live: of
+    /// `judged`, by the timing model's predictor.
     pub mispredicted: u64,
+    /// Live: upper bound of the share mispredicted of the executions. A processor's predictor sees all of the
+    /// program, the model's only windows, which count by the time that they stand for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mispredicted_at_most: Option<Estimate>,
     /// Place of the branch.
     pub place: Place,
-    /// Executions not followed by the next instruction.
+    /// Executions not followed by the next instruction; live: in windows.
     pub taken: u64,
+    /// Live: share taken of the executions, windows count likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_share: Option<Estimate>,
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use locality_advice::{Access, Advice, Advised, ChainPart, Entry, Loop};
+use locality_advice::{Access, Advice, Advised, Branch, ChainPart, Entry, Loop};
 use locality_estimate::calling_context::function_name;
 use locality_estimate::interval_estimate;
 use locality_model::{AccessKind, Dependence, FieldId, Frame, FrameId, ObjectId, Profile};
 
-use crate::estimates::estimate;
+use crate::estimates::{ci95, estimate};
 use crate::schema::{
     advice::{Advice as AdviceRow, Gain},
     loops::{
         Chain, ChainStep, KernelEntry, KernelTime, Loop as LoopRow, LoopAccess, PageFaults, Throughput, Trips,
     },
+    parallelism::Branch as BranchRow,
     place::Place,
 };
 
@@ -95,6 +96,31 @@ impl Json<'_> {
                 .and_then(|id| self.profile.modules.get(id.0 as usize))
                 .map(|module| module.path.clone()),
             via: None,
+        }
+    }
+
+    /// Branches of the loops; absent where no window shows one, and in profiles of earlier builds.
+    pub fn branches(&self) -> Option<Vec<BranchRow>> {
+        let branches = &self.advised.branches;
+        (!branches.is_empty()).then(|| branches.iter().map(|of| self.branch(of)).collect())
+    }
+
+    /// The address distinguishes the branches of a function without lines.
+    fn branch(&self, of: &Branch) -> BranchRow {
+        let frame = of.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        let mut place = self.place((of.frame, frame.and_then(|frame| frame.line)));
+        let offset = frame.map(|frame| of.ip.wrapping_sub(frame.address));
+        place.address = place.address.zip(offset).map(|(address, offset)| address.wrapping_add(offset));
+        BranchRow {
+            entropy: of.entropy.value.into(),
+            entropy_ci95: Some(ci95(&of.entropy)),
+            executed: of.executed,
+            judged: Some(of.judged),
+            mispredicted: of.mispredicted,
+            mispredicted_at_most: of.mispredicted_at_most.as_ref().map(estimate),
+            place,
+            taken: of.taken,
+            taken_share: Some(estimate(&of.taken_share)),
         }
     }
 

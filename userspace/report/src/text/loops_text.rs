@@ -7,15 +7,48 @@ use super::screen::{
     numbers::{Between, short},
     tables::{bound_by, few_or_range, trips},
 };
-use crate::schema::loops::{Chain, ChainStep, Loop, LoopAccess};
+use crate::schema::{
+    loops::{Chain, ChainStep, Loop, LoopAccess},
+    parallelism::Branch,
+};
 
-/// Loops, and accesses of a loop, unless rows are asked for.
+/// Loops, branches, and accesses of a loop, unless rows are asked for.
 const LOOPS: usize = 10;
+const BRANCHES: usize = 5;
 const ACCESSES: usize = 4;
 /// A loop with less of the CPU time is left out.
 const SMALL: f64 = 0.005;
 /// A share of steps from which on the stride is said without its share.
 const NEARLY_ALL: f64 = 0.95;
+
+/// Branches that may be mispredicted often, a line each; empty without one.
+pub(super) fn branches(branches: &[Branch], top: Option<usize>, columns: usize) -> Vec<String> {
+    /// Fewer windows, and a smaller share, say nothing of a branch.
+    const FEWEST: u64 = 5;
+    const LEAST: f64 = 0.01;
+    let row = |branch: &Branch| {
+        let missed = branch.mispredicted_at_most.as_ref()?;
+        let least = missed.ci95.first().and_then(|low| low.finite())?;
+        if missed.n < FEWEST || least < LEAST {
+            return None;
+        }
+        let share = |of: &crate::schema::Estimate| Some(Between::estimate(of)?.share(false));
+        let head = format!(
+            "     {:<16} {:<16} {:>7.2}  ",
+            share(missed)?,
+            share(branch.taken_share.as_ref()?)?,
+            branch.entropy.finite()?
+        );
+        let room = columns.saturating_sub(head.chars().count());
+        Some(format!("{head}{}", names::place(&branch.place, room)))
+    };
+    let rows: Vec<String> = branches.iter().filter_map(row).take(top.unwrap_or(BRANCHES)).collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    let head = format!("     {:<16} {:<16} {:>7}  branch", "at most", "taken", "entropy");
+    std::iter::once(head).chain(rows).collect()
+}
 
 /// The table, a line each; empty without loops.
 pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<String> {

@@ -256,6 +256,20 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 cycles: rng.f64() * 1e6,
             })
             .collect(),
+        branches: (0..rng.usize(..3))
+            .map(|_| {
+                let executed = rng.u64(1..1 << 40);
+                let judged = rng.u64(..=executed);
+                LoopBranch {
+                    ip: address(rng),
+                    stack: StackId(rng.u32(..stacks)),
+                    executed,
+                    taken: rng.u64(..=executed),
+                    judged,
+                    mispredicted: rng.u64(..=judged),
+                }
+            })
+            .collect(),
         by_access: (0..rng.usize(..4)).map(|_| loop_access(rng)).collect(),
     };
     let kernel_sample = |rng: &mut Rng| KernelSample {

@@ -283,14 +283,17 @@ fn version_5_is_read() {
             ALTER TABLE loop DROP COLUMN chain_cycles; ALTER TABLE loop DROP COLUMN unit_cycles;
             ALTER TABLE loop DROP COLUMN unit; ALTER TABLE loop DROP COLUMN mispredicted;
             ALTER TABLE loop DROP COLUMN new_lines; ALTER TABLE loop DROP COLUMN distant_cycles;
-            ALTER TABLE loop DROP COLUMN chain;",
+            ALTER TABLE loop DROP COLUMN chain; ALTER TABLE loop DROP COLUMN branches;",
         )
         .unwrap();
     database.pragma_update(None, "user_version", 5).unwrap();
     drop(database);
     profile.kernel_samples.clear();
     without_flow(&mut profile);
-    profile.loops.iter_mut().for_each(|seen| (seen.needs, seen.chain) = (None, Vec::new()));
+    profile
+        .loops
+        .iter_mut()
+        .for_each(|seen| (seen.needs, seen.chain, seen.branches) = (None, Vec::new(), Vec::new()));
     assert_eq!(read(&path).unwrap(), profile);
 }
 

@@ -149,6 +149,11 @@ impl Facts {
         self.is_integer && !self.is_float && !self.is_fused
     }
 
+    /// Whether control may go to more than one place.
+    pub fn has_choice(&self) -> bool {
+        matches!(self.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall)
+    }
+
     /// Locations of addresses.
     pub fn bases(&self) -> Locations {
         self.base.with(self.index).with(self.implicit)

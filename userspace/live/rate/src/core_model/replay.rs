@@ -142,6 +142,8 @@ pub struct Demand {
 pub struct Executed {
     /// Index of the static instruction in the window's code.
     pub instruction: u32,
+    /// Whether control may go to more than one place: a conditional branch, or an indirect jump or call.
+    pub has_choice: bool,
     /// Whether the predictor missed the branch.
     pub is_mispredicted: bool,
     /// Whether its address comes out of a load, as it is or at a constant distance.
@@ -223,7 +225,7 @@ impl Replay {
             let (touches, later) =
                 rest.split_at_checked((step.touches - before) as usize).unwrap_or_default();
             (rest, before) = (later, step.touches);
-            let mut demand = Demand::default();
+            let (mut demand, mut has_choice) = (Demand::default(), false);
             for touch in touches {
                 *match (touch.is_store, touch.is_wide) {
                     (true, _) => &mut demand.stores,
@@ -235,9 +237,11 @@ impl Replay {
                 demand.floats = u32::from(facts.is_float);
                 demand.integers = u32::from(facts.takes_integer_unit());
                 demand.divides = facts.divides;
+                has_choice = facts.has_choice();
             }
             Executed {
                 instruction: step.instruction,
+                has_choice,
                 is_mispredicted: step.went == Went::Mispredicted,
                 is_chased: step.chases_base || step.chases_index,
                 new_lines: touches.iter().filter(|touch| touch.is_new()).count() as u32,

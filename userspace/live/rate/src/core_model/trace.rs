@@ -184,9 +184,7 @@ impl Trace {
                         target: target.address,
                         is_conditional: facts.flow == Flow::Conditional,
                     };
-                    let has_choice =
-                        matches!(facts.flow, Flow::Conditional | Flow::IndirectJump | Flow::IndirectCall);
-                    if has_choice && !self.predictor.foresees(branch) {
+                    if facts.has_choice() && !self.predictor.foresees(branch) {
                         Went::Mispredicted
                     } else if branch.target != branch.next {
                         Went::Elsewhere
