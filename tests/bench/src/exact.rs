@@ -1,5 +1,6 @@
 //! Costs of an exact run: each program natively, under QEMU with an empty memory callback (the
-//! floor), under `locality-bpf exact`, and under callgrind with cache simulation, in the same run.
+//! floor) and with one that stores 16 bytes an access, under `locality-bpf exact` of all lines and of a
+//! sample, and under callgrind with cache simulation, in the same run.
 //!
 //! Wall time, the best of `--rounds`. Sources of error: the machine must be idle; the start
 //! of each tool is included (0.1 s for the exact run, 0.4 s for callgrind), hence programs of
@@ -72,6 +73,9 @@ pub struct Options {
     /// Only these programs
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Number of lines of which one is sampled in the sampled run
+    #[arg(long, default_value_t = 16)]
+    sample_lines: u32,
 }
 
 /// Builds the tool, and runs a measurement `name` with a folder of the programs' inputs and the path of cc1.
@@ -123,16 +127,22 @@ pub(crate) fn prepare(folder: &Path) -> Result<PathBuf> {
 }
 
 fn table(options: &Options, folder: &Path, cc1: &Path) -> Result<()> {
-    crate::say(
-        "| program | native s | QEMU, empty callback s | exact s | callgrind s | exact ÷ floor | callgrind ÷ exact |",
-    );
-    crate::say("|---|---|---|---|---|---|---|");
+    let k = options.sample_lines;
+    crate::say(&format!(
+        "| program | native s | QEMU, empty callback s | QEMU, 16 bytes an access s | exact s | 1 of {k} lines s \
+         | callgrind s | exact ÷ floor | exact ÷ 16 bytes | 1 of {k} ÷ 16 bytes | exact ÷ 1 of {k} | callgrind ÷ exact |"
+    ));
+    crate::say("|---|---|---|---|---|---|---|---|---|---|---|---|");
     let release = shell::target_dir().join("release");
     let plugin = shell::plugin();
-    let floor = format!(
-        "exec qemu-x86_64 -cpu max -plugin file={},folder={},mode=empty ",
-        plugin.display(),
-        folder.display()
+    let qemu = |mode: &str| {
+        let (plugin, folder) = (plugin.display(), folder.display());
+        format!("exec qemu-x86_64 -cpu max -plugin file={plugin},folder={folder},mode={mode} ")
+    };
+    let (floor, store) = (qemu("empty"), qemu("record"));
+    let sampled = format!(
+        "exec {} exact -q --sample-lines {k} --report /dev/null -- ",
+        release.join("locality-bpf").display()
     );
     let exact = format!("exec {} exact -q --report /dev/null -- ", release.join("locality-bpf").display());
     let callgrind =
@@ -143,16 +153,20 @@ fn table(options: &Options, folder: &Path, cc1: &Path) -> Result<()> {
             continue;
         }
         let command = self::command(command, folder, cc1)?;
-        let mut best = [f64::INFINITY; 4];
+        let mut best = [f64::INFINITY; 6];
         for _ in 0..options.rounds {
-            for (best, tool) in best.iter_mut().zip(["exec ", &floor, &exact, &callgrind]) {
+            for (best, tool) in best.iter_mut().zip(["exec ", &floor, &store, &exact, &sampled, &callgrind]) {
                 *best = best.min(seconds(&format!("{tool}{command}"))?);
             }
         }
-        let [native, floor, exact, callgrind] = best;
+        let [native, floor, store, exact, sampled, callgrind] = best;
         crate::say(&format!(
-            "| {name} | {native:.3} | {floor:.2} | {exact:.2} | {callgrind:.2} | {:.2} | {:.2} |",
+            "| {name} | {native:.3} | {floor:.2} | {store:.2} | {exact:.2} | {sampled:.2} | {callgrind:.2} | {:.2} \
+             | {:.2} | {:.2} | {:.2} | {:.2} |",
             exact / floor,
+            exact / store,
+            sampled / store,
+            exact / sampled,
             callgrind / exact
         ));
     }

@@ -262,6 +262,12 @@ pub struct ExactArgs {
     /// Run the threads of a process one at a time, and count reuse between them.
     #[arg(long)]
     pub one_order: bool,
+    /// See only one of K cache lines, drawn by a hash of the address, and estimate the whole run with
+    /// intervals: a power of two. The run is faster; the report has no cache below 4 K lines.
+    ///
+    /// Example: locality-bpf exact --sample-lines 16 -- ./prog arg
+    #[arg(long, value_parser = exact::sample_lines, value_name = "K")]
+    pub sample_lines: Option<u32>,
     /// Count the reuse of instructions (each executed one fetches its bytes) instead of data.
     #[arg(long)]
     pub instructions: bool,
@@ -419,6 +425,7 @@ impl From<ExactArgs> for exact::Options {
             callgrind: args.print.format == Format::Callgrind,
             granularity: args.granularity,
             one_order: args.one_order,
+            sample_lines: args.sample_lines,
             instructions: args.instructions,
             function: args.function,
             data_type: args.data_type,

@@ -248,6 +248,7 @@ impl Json<'_> {
             far_weight_ci95: Some(ci95(&pair.far_weight)),
             kernel_share: Some(estimate(&pair.kernel)),
             misses: None,
+            misses_estimated: None,
             n: pair.weight.n,
             near: Some(pair.near),
             object: self.object(pair),

@@ -94,7 +94,7 @@ impl Checker {
     }
 
     fn check(&mut self, event: &Event, code: &Code<'_>) {
-        if event.kind.0 > Kind::PLACED.0 || event.flags != 0 {
+        if event.kind.0 > Kind::RETURNED.0 || event.flags != 0 {
             return self.find(Rule::UnknownEvent);
         }
         if event.kind.is_access() == (event.size == 0) {
@@ -120,7 +120,7 @@ impl Checker {
         }
         match event.kind {
             Kind::BLOCK => self.block(event, code, &mut thread),
-            Kind::BLOCK_CUT | Kind::SIGNAL | Kind::SIGNAL_END | Kind::LOST => {
+            Kind::BLOCK_CUT | Kind::SIGNAL | Kind::SIGNAL_END | Kind::LOST | Kind::SKIPPED => {
                 thread.cut = true;
                 thread.expected = None;
             }

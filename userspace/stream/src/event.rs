@@ -54,6 +54,13 @@ impl Kind {
     pub const LOST: Kind = Kind(12);
     /// Data objects lie elsewhere: the source's first `value` [`crate::Placement`]s hold from here on.
     pub const PLACED: Kind = Kind(13);
+    /// `value` accesses were made here that are not in the stream, because their lines are not sampled.
+    pub const SKIPPED: Kind = Kind(14);
+    /// A near call whose store of the return address is not in the stream. `value`: address of the
+    /// return address; `index`: instruction.
+    pub const CALLED: Kind = Kind(15);
+    /// A near return whose load of the return address is not in the stream. As [`Kind::CALLED`].
+    pub const RETURNED: Kind = Kind(16);
 
     /// True for loads and stores, calls and returns included.
     #[inline(always)]

@@ -59,7 +59,13 @@ fn config(settings: &Settings) -> Config {
         granularities,
         sums: settings.sums,
         // Chosen instructions are marked in the recorded address.
-        functions: std::iter::repeat_n(CHOSEN..u64::MAX, settings.is_restricted().into()).collect(),
+        // Of sampled lines the stream has chosen accesses only.
+        functions: std::iter::repeat_n(
+            CHOSEN..u64::MAX,
+            (settings.is_restricted() && settings.sample_lines == 0).into(),
+        )
+        .collect(),
+        sample_lines: settings.sample_lines,
         ..Config::default()
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Modules in the order of use: `api` QEMU's functions, [`settings`] the parent's request,
 //! [`region`] the file, `process` data shared by callbacks, `translate`, `shape` and
-//! [`functions`] code, `recorder` events, `worker` and `analyses` the analysis of events,
+//! [`functions`] code, `recorder` and `sampled` events, `worker` and `analyses` the analysis of events,
 //! `syscalls`, [`objects`], `mask`, `execute`, `start` and `fork` the life of a process.
 //!
 //! Limits: system calls' own accesses are not seen; an
@@ -30,6 +30,7 @@ mod process;
 pub mod program;
 mod recorder;
 pub mod region;
+mod sampled;
 pub mod settings;
 mod shape;
 mod start;

@@ -56,6 +56,7 @@ impl Process {
         store_text(&header.program, self.settings.program.as_os_str().as_bytes());
         header.restricted.store(self.settings.is_restricted().into(), Relaxed);
         header.mix_restricted.store(self.settings.restricts_mix().into(), Relaxed);
+        header.sample_lines.store(self.settings.sample_lines, Relaxed);
         header.extra_granule.store(extra::granule(&self.settings.granules).into(), Relaxed);
         header.state.store(state::RUNNING, Relaxed);
     }

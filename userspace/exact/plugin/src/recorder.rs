@@ -16,6 +16,7 @@ use crate::{
     analyses, objects,
     process::{self, Process},
     region::{BUFFER_EVENTS, LANES, Lane, THREADS, ThreadRecord},
+    sampled,
     shape::Template,
     turn, worker,
 };
@@ -39,11 +40,12 @@ pub fn start(process: &Process) {
     // SAFETY: as above.
     let directions = unsafe { (api.memory_is_store)(2 << 16) && !(api.memory_is_store)(1 << 16) };
     PLAIN_INFO.store(sizes && directions, Relaxed);
+    sampled::start(process);
     FIRST_LANE.store(process.region().lanes().as_ptr().cast_mut(), Release);
 }
 
 #[inline(always)]
-fn lane(vcpu: c_uint) -> Option<&'static Lane> {
+pub fn lane(vcpu: c_uint) -> Option<&'static Lane> {
     let first = FIRST_LANE.load(Relaxed);
     if first.is_null() || vcpu as usize >= LANES {
         return None;
@@ -54,7 +56,7 @@ fn lane(vcpu: c_uint) -> Option<&'static Lane> {
 
 /// Puts an event at the end of the vCPU's buffer.
 #[inline(always)]
-fn push(vcpu: c_uint, value: u64, what: u64) {
+pub fn push(vcpu: c_uint, value: u64, what: u64) {
     let Some(lane) = lane(vcpu) else { return };
     let mut cursor = lane.cursor.load(Relaxed);
     if cursor == lane.end.load(Relaxed) {
@@ -107,7 +109,7 @@ pub unsafe extern "C" fn on_piece(vcpu: c_uint, info: u32, address: u64, templat
 
 /// Adds a piece to the preceding access, if the pieces belong together.
 #[inline(always)]
-fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
+pub fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
     /// Everything but the size.
     const SAME: u64 = !(0xffff << 32);
     let Some(lane) = lane(vcpu) else { return false };
@@ -132,7 +134,7 @@ fn join(vcpu: c_uint, address: u64, size: u64, what: u64, most: u64) -> bool {
 
 /// Whether an access loads, whether an access stores, and the size in bytes.
 #[inline(always)]
-fn describe(info: u32) -> (bool, bool, u64) {
+pub fn describe(info: u32) -> (bool, bool, u64) {
     if PLAIN_INFO.load(Relaxed) {
         return (info & 1 << 16 != 0, info & 2 << 16 != 0, 1 << (info >> 4 & 7));
     }
@@ -245,7 +247,8 @@ fn cut_block(vcpu: c_uint, signal: i32) {
 
 /// Whether the event before was a call.
 fn called(vcpu: c_uint) -> bool {
-    what_before(vcpu) >> 48 & 0xff == u64::from(Kind::CALL.0)
+    let kind = Kind((what_before(vcpu) >> 48) as u8);
+    kind == Kind::CALL || kind == Kind::CALLED
 }
 
 /// The second word of the event before; 0 without an event.
@@ -284,7 +287,7 @@ pub fn tell_placed(process: &Process, vcpu: c_uint) {
 /// Makes the cursor point to free room, and returns the cursor; 0 if recording is impossible.
 #[cold]
 #[inline(never)]
-fn make_room(vcpu: c_uint, lane: &Lane) -> u64 {
+pub fn make_room(vcpu: c_uint, lane: &Lane) -> u64 {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let process = process::current()?;
         if lane.thread.load(Relaxed) == 0 {
@@ -319,6 +322,9 @@ fn begin_thread(process: &'static Process, vcpu: c_uint, lane: &Lane) -> Option<
     record.tid.store(tid, Relaxed);
     record.lane.store(vcpu, Relaxed);
     turn::take();
+    if process.settings().sample_lines > 0 {
+        lane.seen.store(&raw const record.seen as u64, Relaxed);
+    }
     if let Err(why) = analyses::begin(process, vcpu, lane, record) {
         process::stop(why);
         return None;
@@ -441,6 +447,7 @@ pub fn end_thread(vcpu: c_uint) {
     if lane.thread.load(Relaxed) == 0 {
         return;
     }
+    sampled::finish(vcpu);
     let event = Event::new(Kind::THREAD_END, NO_INSTRUCTION, u64::from(thread_id(lane)));
     push(vcpu, event.value, event.what());
     drain(vcpu);
@@ -460,6 +467,7 @@ fn thread_id(lane: &Lane) -> u32 {
 fn forget(lane: &Lane) {
     lane.thread.store(0, Release);
     lane.counts.store(0, Release);
+    lane.seen.store(0, Release);
     lane.placed.store(0, Relaxed);
     lane.filled.store(0, Relaxed);
     lane.cursor.store(0, Relaxed);

@@ -22,7 +22,7 @@ use locality_stream::{Arena, BlockRecord, Code, Event, InstructionRecord, Offset
 /// Marks a file of the layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"locality");
 /// Version of the layout; parent and plugin must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Most recorded vCPUs (simultaneous threads).
 pub const LANES: usize = 4096;
 /// Most recorded threads of an image.
@@ -111,6 +111,10 @@ pub struct Header {
     pub placements_lost: AtomicU32,
     /// Not 0 if the mix of instructions is restricted too.
     pub mix_restricted: AtomicU32,
+    /// Number of lines of which one is sampled; 0: all are seen.
+    pub sample_lines: AtomicU32,
+    /// Reserved.
+    pub reserved: AtomicU32,
     /// Address of the file's first byte in the traced process.
     pub address: AtomicU64,
     /// Bytes of the file.
@@ -158,6 +162,29 @@ pub struct Lane {
     /// Place of the thread's counts of block executions: an address
     /// in the traced process; 0 before the thread has begun.
     pub counts: AtomicU64,
+    /// Place of the thread's [`Seen`], in the same way; 0 also unless lines are sampled.
+    pub seen: AtomicU64,
+}
+
+/// Accesses of a thread in a run of sampled lines, and what the next access must know.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Seen {
+    /// Loads, of sampled lines or not.
+    pub loads: AtomicU64,
+    /// Stores.
+    pub stores: AtomicU64,
+    /// Lines touched by an access beside its first line.
+    pub further: AtomicU64,
+    /// Accesses in the stream, those reported as skipped included.
+    pub told: AtomicU64,
+    /// The last piece of an operand: second word of its event without size, end, and size of all pieces
+    /// up to there.
+    pub piece: AtomicU64,
+    /// See `piece`.
+    pub piece_end: AtomicU64,
+    /// See `piece`.
+    pub piece_size: AtomicU64,
 }
 
 /// Record of a thread.
@@ -177,6 +204,8 @@ pub struct ThreadRecord {
     pub counts: AtomicU64,
     /// Events worked off.
     pub events: AtomicU64,
+    /// Accesses in a run of sampled lines.
+    pub seen: Seen,
     /// Additional counts.
     pub extra: Extra,
 }

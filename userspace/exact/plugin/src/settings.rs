@@ -58,6 +58,8 @@ pub struct Settings {
     pub sums: bool,
     /// Whether reuse is counted.
     pub reuse: bool,
+    /// Number of lines of which one is sampled; 0: all are seen.
+    pub sample_lines: u32,
     /// Simulated caches, if any. With `one_order` all threads share the last of several levels;
     /// else each thread has its own caches.
     pub cache: Option<Config>,
@@ -106,6 +108,7 @@ impl Settings {
             optimal: false,
             sums: false,
             reuse: true,
+            sample_lines: 0,
             cache: None,
             skipped: Vec::new(),
             parallelism: None,
@@ -145,6 +148,9 @@ impl Settings {
                 ("optimal", number) => settings.optimal = number == "1",
                 ("sums", number) => settings.sums = number == "1",
                 ("reuse", number) => settings.reuse = number == "1",
+                ("sample", number) => {
+                    settings.sample_lines = number.parse().map_err(|_| format!("no sample: {number}"))?;
+                }
                 ("cache", text) => {
                     let config = Config::parse(text).map_err(|error| error.to_string())?;
                     settings.cache = Some(config);
@@ -235,6 +241,9 @@ impl Settings {
         }
         if let Some(setup) = &self.nest {
             option.extend(format!(",nest={setup}").bytes());
+        }
+        if self.sample_lines > 0 {
+            option.extend(format!(",sample={}", self.sample_lines).bytes());
         }
         if self.sharing {
             option.extend(b",sharing=1");
@@ -330,6 +339,7 @@ mod tests {
             optimal: true,
             sums: true,
             reuse: false,
+            sample_lines: 16,
             cache: Some(Config::parse("L1:32768/8/64+LL:1048576/16/64").unwrap()),
             skipped: vec!["g<a, b>".into()],
             parallelism: Some("si/unit+64/gshare:16+inf/perfect".parse().unwrap()),

@@ -24,6 +24,8 @@ pub enum Shape {
     Mixed(u64),
     /// As [`Shape::Mixed`], and pieces of one operand are joined up to the size in the template.
     Joined(u64),
+    /// A call or a return whose access is not asked for, in a run of sampled lines: a [`Template`].
+    Flow(u64),
 }
 
 impl Shape {
@@ -36,8 +38,21 @@ impl Shape {
             Self::Mixed(template) | Self::Joined(template) => {
                 is_flow(template >> 48) || is_flow(template >> 56)
             }
+            Self::Flow(_) => true,
         };
         if keep { self } else { Self::Nothing }
+    }
+
+    /// As [`Shape::flow`], without the accesses themselves.
+    pub fn flow_alone(self) -> Self {
+        let kinds = |load: u64, store: u64| load << 48 | store << 56;
+        let (load, store) = (u64::from(Kind::LOAD.0), u64::from(Kind::STORE.0));
+        match self.flow() {
+            Self::Load(what) => Self::Flow(what & 0xffff_ffff_ffff | kinds(what >> 48 & 0xff, store)),
+            Self::Store(what) => Self::Flow(what & 0xffff_ffff_ffff | kinds(load, what >> 48 & 0xff)),
+            Self::Mixed(template) | Self::Joined(template) => Self::Flow(template),
+            other => other,
+        }
     }
 }
 
@@ -190,6 +205,18 @@ mod tests {
         for bytes in [&[0x48, 0x8b, 0x00][..], &[0x50], &[0x83, 0x00, 0x01], &[0x0f, 0x10, 0x06], &[0x90]] {
             assert_eq!(of(bytes).flow(), Shape::Nothing, "{bytes:x?}");
         }
+    }
+
+    #[test]
+    fn a_flow_alone_has_the_kinds_of_its_accesses() {
+        for (bytes, load, store) in [
+            (&[0xe8, 0, 0, 0, 0][..], Kind::LOAD, Kind::CALL),
+            (&[0xc3], Kind::RETURN, Kind::STORE),
+            (&[0xff, 0x10], Kind::LOAD, Kind::CALL),
+        ] {
+            assert_eq!(of(bytes).flow_alone(), Shape::Flow(Template::word(7, load, store, 8)), "{bytes:x?}");
+        }
+        assert_eq!(of(&[0x48, 0x8b, 0x00]).flow_alone(), Shape::Nothing);
     }
 
     #[test]

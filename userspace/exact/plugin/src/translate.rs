@@ -22,6 +22,7 @@ use crate::{
     process::{self, Process},
     recorder,
     region::{BLOCKS, INSTRUCTIONS},
+    sampled,
     settings::{Mode, Settings},
     shape::{Shape, shape},
 };
@@ -119,8 +120,16 @@ fn translate(process: &Process, tb: *mut Tb) {
             }
         }
         for (at, shape) in translation.shapes.iter().enumerate() {
+            let samples = process.settings().sample_lines > 0;
             let (callback, word): (OnMemory, u64) = match *shape {
                 Shape::Nothing => continue,
+                Shape::Load(what) | Shape::Store(what) if samples && what >> 49 & 1 == 0 => {
+                    (sampled::on_access, what)
+                }
+                Shape::Load(what) | Shape::Store(what) if samples => (sampled::on_flow, what),
+                Shape::Mixed(template) if samples => (sampled::on_mixed, template),
+                Shape::Joined(template) if samples => (sampled::on_piece, template),
+                Shape::Flow(template) => (sampled::on_flow_only, template),
                 Shape::Load(what) | Shape::Store(what) => (recorder::on_access, what),
                 Shape::Mixed(template) => (recorder::on_mixed, template),
                 Shape::Joined(template) => (recorder::on_piece, template),
@@ -239,7 +248,11 @@ impl Translation {
                 });
             // Parallelism and bytes between threads need all accesses.
             let is_recorded = chosen || !restricted || settings.parallelism.is_some() || settings.sharing;
-            self.shapes.push(if is_recorded { shape } else { shape.flow() });
+            self.shapes.push(match is_recorded {
+                true => shape,
+                false if settings.sample_lines > 0 => shape.flow_alone(),
+                false => shape.flow(),
+            });
             let skipped = !settings.skipped.is_empty() && self.skipped.contain(at);
             let begins = self.inclusive.begins(at).map_or(0, |name| BEGINS << name);
             let marks = [(chosen, CHOSEN), (skipped, SKIPPED), (is_ignored, IGNORED), (true, begins)];

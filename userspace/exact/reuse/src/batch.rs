@@ -19,6 +19,10 @@ pub(crate) struct Batch {
     pub(crate) site: [u32; BATCH],
     /// At most [`BATCH`].
     pub(crate) len: usize,
+    /// Accesses in the batch's time that are not in the stream: before each access, and in all. 0
+    /// unless lines are sampled.
+    before: [u64; BATCH],
+    pub(crate) skipped: u64,
     /// Second words of the events.
     what: [u64; BATCH],
     /// Calling contexts.
@@ -38,6 +42,8 @@ impl Batch {
         last: [0; BATCH],
         site: [0; BATCH],
         len: 0,
+        before: [0; BATCH],
+        skipped: 0,
         what: [0; BATCH],
         context: [0; BATCH],
     };
@@ -48,8 +54,15 @@ impl Batch {
         let at = self.len;
         if at < BATCH {
             (self.address[at], self.last[at], self.site[at]) = (address, last, site);
+            self.before[at] = self.skipped;
             self.len = at + 1;
         }
+    }
+
+    /// Empties the batch.
+    #[inline(always)]
+    pub(crate) fn clear(&mut self) {
+        (self.len, self.skipped) = (0, 0);
     }
 
     /// Takes events if every event is an access; the sites are still open.
@@ -176,7 +189,7 @@ impl Touches {
                 let granule = batch.address[index] >> bits;
                 several |= (batch.last[index] >> bits) ^ granule;
                 self.granule[index] = granule;
-                self.time[index] = first + index as u64;
+                self.time[index] = first + index as u64 + batch.before[index];
                 self.site[index] = batch.site[index];
             }
             self.len = batch.len;
@@ -189,7 +202,7 @@ impl Touches {
         while at < batch.len.min(BATCH) && len < BATCH {
             let granule = (batch.address[at] >> bits) + carry;
             self.granule[len] = granule;
-            self.time[len] = first + at as u64;
+            self.time[len] = first + at as u64 + batch.before[at];
             self.site[len] = batch.site[at];
             len += 1;
             if granule < batch.last[at] >> bits {

@@ -34,6 +34,10 @@ pub struct Config {
     pub max_sites: usize,
     /// Pairs with their distance bins at most, for each granularity; 26 to 51 bytes each.
     pub max_cells: usize,
+    /// The events are those of a sample of lines: one of this number of lines, as
+    /// [`crate::SampledLines`] takes; 0: of all lines. Then phases are not counted, and counts are
+    /// parted by groups of lines.
+    pub sample_lines: u32,
     /// Room for last touches at first, in granules; grows.
     pub first_slots: usize,
 }
@@ -51,6 +55,7 @@ impl Default for Config {
             max_contexts: 1 << 15,
             max_sites: 1 << 21,
             max_cells: 1 << 21,
+            sample_lines: 0,
             first_slots: 1 << 13,
         }
     }

@@ -19,6 +19,7 @@ use crate::grain::{Grain, Room};
 use crate::lanes::{Lanes, Portable};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{V3, V4};
+use crate::lines::SampledLines;
 use crate::places::Claims;
 use crate::sites::Sites;
 
@@ -28,7 +29,7 @@ mod settle;
 /// Granularities of an engine at most.
 pub const MAX_GRANULARITIES: usize = 6;
 /// Marks a complete state of the current version.
-const MAGIC: u64 = u64::from_le_bytes(*b"reuse\0\0\x02");
+const MAGIC: u64 = u64::from_le_bytes(*b"reuse\0\0\x03");
 
 /// The state; entirely in the arena.
 #[derive(Clone, Copy)]
@@ -54,6 +55,8 @@ pub(crate) struct State {
     max_phases: u64,
     /// 1 for fetches of instructions.
     fetches: u64,
+    /// 1 for events of sampled lines.
+    sampled: u64,
     functions: Span<[u64; 2]>,
     pub(crate) contexts: Contexts,
     pub(crate) sites: Sites,
@@ -152,6 +155,7 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
             phases: config.max_phases.max(2),
             cells: config.max_cells,
             sums: config.sums,
+            lines: SampledLines::one_in(config.sample_lines),
         };
         let functions: Span<[u64; 2]> = Span::allocate(arena, config.functions.len()).ok_or(ArenaFull)?;
         if let Some(first) = functions.get(arena) {
@@ -165,7 +169,9 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
         // SAFETY: fresh room for a state, zeroed, which
         // is a valid value; no further reference exists.
         let values = unsafe { &mut *state.as_ptr() };
-        values.phase_accesses = config.phase_accesses.max(1);
+        values.sampled = room.lines.is_some().into();
+        // Phases would need groups of their own.
+        values.phase_accesses = if room.lines.is_some() { u64::MAX } else { config.phase_accesses.max(1) };
         values.max_phases = room.phases as u64 & !1;
         values.fetches = (config.what == What::Instructions).into();
         values.functions = functions;
@@ -275,7 +281,10 @@ impl<'a, A: Arena + ?Sized> Engine<'a, A> {
             self.select(code);
         }
         let scratch = &mut *self.scratch;
-        scratch.batch.len = 0;
+        scratch.batch.clear();
+        if state.sampled != 0 {
+            return state.gather_sampled::<L, A>(arena, events, scratch);
+        }
         let plain = state.fetches == 0 && !filter;
         // No more accesses than events: a batch never overflows here.
         for chunk in events.chunks(BATCH) {

@@ -6,12 +6,14 @@
 use locality_stream::{Arena, ArenaFull, Plain, Range, Span};
 
 use crate::batch::{BATCH, Batch, Touches, bits};
-use crate::bins::{FINE_BINS, fine_bin};
+use crate::bins::{FINE_BINS, LOG2_BINS, fine_bin, log2_bin};
 use crate::cells::Cells;
 use crate::lanes::{Lanes, RECENT};
+use crate::lines::{LINE_BITS, LINE_GROUPS, PAIR_GROUPS, SampledLines};
 use crate::order::Order;
 use crate::places::{Claims, Places, entry};
 use crate::prefetch::prefetch;
+use crate::summary::Cell;
 
 /// In place of a stack distance: the last fine bin, and
 /// log2 bin 0; a time distance of 0 marks a first touch.
@@ -55,6 +57,18 @@ pub(crate) struct Sums([u64; FINE_BINS]);
 // SAFETY: integers without padding.
 unsafe impl Plain for Sums {}
 
+/// Cumulative counts of a group of sampled lines.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct OfGroup {
+    /// Time distances in log2 bins. Bin 0 has the first touches.
+    pub(crate) time: [u64; LOG2_BINS],
+    /// Stack distances in fine bins. The last bin has the first touches.
+    pub(crate) stack: [u64; FINE_BINS],
+}
+// SAFETY: integers without padding.
+unsafe impl Plain for OfGroup {}
+
 /// The state; lies in an arena.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -72,6 +86,10 @@ pub(crate) struct Grain {
     sums: Span<Sums>,
     /// Pairs with distances: see [`cell_key`].
     cells: Cells,
+    /// Counts by group of lines; empty unless lines are sampled.
+    groups: Span<OfGroup>,
+    /// Number of lines of which one is sampled.
+    one_in: u64,
     /// Touches without room for the pair.
     pub(crate) pairs_lost: u64,
 }
@@ -84,20 +102,34 @@ pub(crate) struct Room {
     pub(crate) phases: usize,
     pub(crate) cells: usize,
     pub(crate) sums: bool,
+    pub(crate) lines: Option<SampledLines>,
 }
 
-/// Use site, reuse site, log2 bins of time and stack distance in one number. Never 0: the reuse's
-/// site is known.
+/// Use site, reuse site, group of lines, log2 bins of time and stack distance in one number. Never 0: the
+/// reuse's site is known.
 #[inline(always)]
 fn cell_key(use_site: u32, reuse_site: u32, time: u64, stack: u64) -> u64 {
     let bin = |distance: u64| u64::from(64 - distance.leading_zeros()) & 63;
-    u64::from(use_site) << 38 | u64::from(reuse_site) << 12 | bin(time) << 6 | bin(stack)
+    u64::from(use_site) << 40 | u64::from(reuse_site) << 16 | bin(time) << 6 | bin(stack)
 }
 
-/// The parts of [`cell_key`].
-pub(crate) fn cell_parts(key: u64) -> (u32, u32, u8, u8) {
-    const SITE: u64 = (1 << 26) - 1;
-    ((key >> 38 & SITE) as u32, (key >> 12 & SITE) as u32, (key >> 6 & 63) as u8, (key & 63) as u8)
+/// The group of sampled lines in a [`cell_key`].
+#[inline(always)]
+fn group_in_key(group: usize) -> u64 {
+    ((group & (PAIR_GROUPS - 1)) as u64) << 12
+}
+
+/// The cell of a [`cell_key`].
+pub(crate) fn cell(key: u64, count: u64) -> Cell {
+    const SITE: u64 = (1 << 24) - 1;
+    Cell {
+        use_site: (key >> 40 & SITE) as u32,
+        reuse_site: (key >> 16 & SITE) as u32,
+        group: (key >> 12 & 15) as u8,
+        time_bin: (key >> 6 & 63) as u8,
+        stack_bin: (key & 63) as u8,
+        count,
+    }
 }
 
 impl Grain {
@@ -117,6 +149,9 @@ impl Grain {
             snapshots: Span::allocate(arena, room.phases).ok_or(ArenaFull)?,
             sums: Span::allocate(arena, if room.sums { room.phases + 1 } else { 0 }).ok_or(ArenaFull)?,
             cells: Cells::new(arena, cells.min(2048), cells).ok_or(ArenaFull)?,
+            groups: Span::allocate(arena, if room.lines.is_some() { LINE_GROUPS } else { 0 })
+                .ok_or(ArenaFull)?,
+            one_in: room.lines.map_or(0, |lines| u64::from(lines.number())),
             pairs_lost: 0,
         })
     }
@@ -267,6 +302,10 @@ impl Grain {
                 }
             }
         }
+        let lines = self.lines();
+        if let Some(lines) = lines {
+            self.count_by_group(arena, touches, lines, len, distance);
+        }
         if self.pairs == 0 {
             return;
         }
@@ -278,8 +317,53 @@ impl Grain {
                 touches.stack[index],
             );
         }
+        if let Some(lines) = lines {
+            for (key, granule) in touches.key.iter_mut().zip(&touches.granule) {
+                *key |= group_in_key(lines.group(self.line(*granule)));
+            }
+        }
         // SAFETY: the caller chose a form supported by the processor.
         self.pairs_lost += unsafe { self.cells.count::<L, A>(arena, &touches.key, &mut touches.home, len) };
+    }
+
+    /// The sample of lines, if not all are seen.
+    #[inline(always)]
+    fn lines(&self) -> Option<SampledLines> {
+        if self.groups.count() == 0 { None } else { SampledLines::one_in(self.one_in as u32) }
+    }
+
+    /// The line of a granule.
+    #[inline(always)]
+    fn line(&self, granule: u64) -> u64 {
+        granule << (self.bits & 63) >> LINE_BITS
+    }
+
+    fn count_by_group<A: Arena + ?Sized>(
+        &self,
+        arena: &A,
+        touches: &Touches,
+        lines: SampledLines,
+        len: usize,
+        distance: impl Fn(&Touches, usize) -> u64,
+    ) {
+        let Some(first) = self.groups.get(arena) else { return };
+        for index in 0..len.min(BATCH) {
+            let group = lines.group(self.line(touches.granule[index]));
+            // SAFETY: a group is below LINE_GROUPS, the count of the span, and only this thread writes.
+            let of_group = unsafe { &mut *first.as_ptr().add(group) };
+            if let Some(count) = of_group.time.get_mut(log2_bin(distance(touches, index))) {
+                *count += 1;
+            }
+            if let Some(count) = of_group.stack.get_mut(touches.stack_bin[index] as usize) {
+                *count += 1;
+            }
+        }
+    }
+
+    /// The counts by group of lines; empty unless lines are sampled.
+    pub(crate) fn by_group<'a, A: Arena + ?Sized>(&self, arena: &'a A) -> &'a [OfGroup] {
+        // SAFETY: the owner does not write while reading.
+        unsafe { self.groups.slice(arena) }.unwrap_or_default()
     }
 
     /// Keeps the counts as the counts at the end of phase `index`.
@@ -335,7 +419,7 @@ impl Grain {
         sums.iter().map(|Sums(bins)| std::iter::once(0).chain(bins.iter().skip(1).copied()).collect())
     }
 
-    /// Pairs with distances and numbers; keys as decoded by [`cell_parts`].
+    /// Pairs with distances and numbers; keys as decoded by [`cell`].
     pub(crate) fn cells<A: Arena + ?Sized>(&self, arena: &A) -> impl Iterator<Item = (u64, u64)> {
         self.cells.iterate(arena)
     }
@@ -356,6 +440,7 @@ impl Grain {
 
     pub(crate) fn ranges(&self) -> Vec<Range> {
         let mut ranges = vec![self.counts.range(), self.snapshots.range(), self.sums.range()];
+        ranges.push(self.groups.range());
         ranges.push(self.cells.range());
         ranges.extend(self.places.ranges());
         ranges.extend(self.order.ranges());
@@ -377,6 +462,8 @@ impl Grain {
             && self.counts.get(arena).is_some()
             && self.snapshots.get(arena).is_some()
             && self.sums.get(arena).is_some()
+            && self.groups.get(arena).is_some()
+            && [0, LINE_GROUPS].contains(&self.groups.count())
             && self.cells.is_whole(arena);
         sound
             && self.places.claim(arena, claims)

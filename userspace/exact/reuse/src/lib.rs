@@ -11,7 +11,10 @@
 //! at most six significant bits. Pairs keep log2 bins. What is bounded and says so: contexts, sites
 //! and pairs.
 //!
-//! Pure: no I/O, no threads. Not here: estimates from samples, symbols.
+//! Of a sample of lines ([`SampledLines`], SHARDS) the same counts are taken by groups of lines, and
+//! [`SampleEstimates`] makes estimates with intervals of them.
+//!
+//! Pure: no I/O, no threads. Not here: estimates from watchpoints, symbols.
 
 mod batch;
 mod bins;
@@ -19,9 +22,11 @@ mod cells;
 mod config;
 mod contexts;
 mod engine;
+mod estimate;
 mod grain;
 mod groups;
 mod lanes;
+mod lines;
 mod map;
 mod opt;
 mod order;
@@ -35,6 +40,8 @@ mod twin;
 pub use bins::{FINE_BINS, LOG2_BINS, fine_bin, fine_low, log2_bin, log2_bounds, to_log2};
 pub use config::{Config, What};
 pub use engine::{Engine, MAX_GRANULARITIES, OpenError};
+pub use estimate::{Estimate, LEAST_SAMPLED, SampleEstimates, Share, beyond, distances, lines_of, scaled};
+pub use lines::{LINE_BITS, LINE_GROUPS, MOST_LINES, PAIR_GROUPS, SampledLines, hash_of_line};
 pub use opt::OptMisses;
 pub use sets::{SetStacks, SetSummary};
-pub use summary::{Cell, Context, GrainSummary, Phase, Site, Summary};
+pub use summary::{Cell, Context, GrainSummary, OfGroup, Phase, Site, Summary};

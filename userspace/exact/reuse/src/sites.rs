@@ -10,7 +10,7 @@ use crate::batch::site_key;
 use crate::map::{Map, Slot, hash};
 
 /// Sites representable in a pair's key.
-pub(crate) const MAX_SITES: usize = 1 << 26;
+pub(crate) const MAX_SITES: usize = 1 << 24;
 /// Sites found without a look into the hash table.
 const CACHE: usize = 1 << 14;
 

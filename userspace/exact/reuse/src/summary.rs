@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use locality_stream::{Analysis as _, Event};
 use locality_stream::{Arena, ArenaFull, Code, DataType, Instruction, Kind};
 
-use crate::bins::{LOG2_BINS, fine_low, to_log2};
+use crate::bins::{FINE_BINS, LOG2_BINS, fine_low, to_log2};
 use crate::engine::{Engine, Option64};
-use crate::grain::{Counts, Grain, cell_parts};
+use crate::grain::{Counts, Grain, cell};
 
 /// A calling context: the call instruction leading in, and the context of the call. 0 is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,8 @@ pub struct Cell {
     pub use_site: u32,
     /// Index of the reuse.
     pub reuse_site: u32,
+    /// Group of the lines, below [`crate::PAIR_GROUPS`]; 0 unless lines are sampled.
+    pub group: u8,
     /// log2 bin of the time distance in accesses.
     pub time_bin: u8,
     /// log2 bin of the stack distance in granules.
@@ -65,6 +67,35 @@ pub struct Phase {
     pub stack: Vec<u64>,
 }
 
+/// Counts of a group of sampled lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfGroup {
+    /// Touches of lines never touched before.
+    pub cold: u64,
+    /// Time distances in log2 bins.
+    pub time: Vec<u64>,
+    /// Stack distances among the sampled lines, in fine bins.
+    pub stack: Vec<u64>,
+}
+
+impl OfGroup {
+    fn of(counts: &crate::grain::OfGroup) -> Self {
+        let (first, time) = counts.time.split_first().unwrap_or((&0, &[]));
+        Self {
+            cold: *first,
+            time: std::iter::once(0).chain(time.iter().copied()).collect(),
+            stack: counts.stack.iter().copied().take(FINE_BINS - 1).chain([0]).collect(),
+        }
+    }
+
+    /// Adds another thread's counts of the same group.
+    pub fn merge(&mut self, other: &Self) {
+        self.cold += other.cold;
+        self.time.iter_mut().zip(&other.time).for_each(|(a, b)| *a += b);
+        self.stack.iter_mut().zip(&other.stack).for_each(|(a, b)| *a += b);
+    }
+}
+
 /// Counts at a granularity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrainSummary {
@@ -87,6 +118,8 @@ pub struct GrainSummary {
     pub cells: Vec<Cell>,
     /// Touches without room among the pairs.
     pub pairs_lost: u64,
+    /// The counts by group of lines; empty unless lines are sampled.
+    pub by_group: Vec<OfGroup>,
 }
 
 /// An engine's whole counts.
@@ -185,10 +218,7 @@ fn grain_summary<A: Arena + ?Sized>(
         });
         (before, start) = (after, *end);
     }
-    let cells = grain.cells(arena).filter(|_| grain.pairs != 0).map(|(key, count)| {
-        let (use_site, reuse_site, time_bin, stack_bin) = cell_parts(key);
-        Cell { use_site, reuse_site, time_bin, stack_bin, count }
-    });
+    let cells = grain.cells(arena).filter(|_| grain.pairs != 0).map(|(key, count)| cell(key, count));
     Some(GrainSummary {
         bytes: 1 << grain.bits,
         touches: counts.cold() + counts.time().iter().sum::<u64>(),
@@ -199,6 +229,7 @@ fn grain_summary<A: Arena + ?Sized>(
         phases,
         cells: cells.collect(),
         pairs_lost: grain.pairs_lost,
+        by_group: grain.by_group(arena).iter().map(OfGroup::of).collect(),
     })
 }
 
@@ -348,6 +379,7 @@ impl Summary {
                     sums.for_each(|(a, b)| *a = a.wrapping_add(*b));
                     ours.stack.iter_mut().zip(&theirs.stack).for_each(|(a, b)| *a += b);
                     ours.phases.extend(theirs.phases.iter().cloned());
+                    ours.by_group.iter_mut().zip(&theirs.by_group).for_each(|(a, b)| a.merge(b));
                     ours.cells.extend(cells);
                 }
                 None => self.grains.push(GrainSummary { cells: cells.collect(), ..theirs.clone() }),

@@ -12,7 +12,7 @@ use locality_plugin::{
     extra::{nest, parallelism, sharing, simulated, tasks},
     functions::{CHOSEN, MARKS, SKIPPED},
     inside, lacking,
-    region::{BLOCKS, Region, load_text},
+    region::{BLOCKS, Region, Seen, load_text},
 };
 use locality_reuse::{Engine, OpenError, Summary};
 use locality_stream::{Analysis as _, BlockRecord, Code, Instruction, InstructionRecord, Mix, Span};
@@ -73,6 +73,8 @@ pub struct Image {
     pub nests: Vec<NestSummary>,
     /// A bit for each function in the image with measured whole calls.
     pub inclusive_found: u64,
+    /// Counts of all accesses, if only some lines are sampled.
+    pub sampled: Option<Sampled>,
     /// The last instruction of the last translated
     /// block, if absent in QEMU: the origin of a SIGILL.
     pub lacking: Option<String>,
@@ -87,6 +89,34 @@ pub struct Thread {
     pub accesses: u64,
     /// Instructions executed.
     pub instructions: u64,
+}
+
+/// Counts of all accesses in a run of which only some lines are sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// Number of lines of which one is sampled.
+    pub one_in: u32,
+    /// Accesses.
+    pub accesses: u64,
+    /// Stores among them.
+    pub stores: u64,
+    /// Touches of lines.
+    pub touches: u64,
+}
+
+impl Sampled {
+    /// Adds other counts of the same run.
+    pub fn merge(&mut self, other: &Self) {
+        self.accesses += other.accesses;
+        self.stores += other.stores;
+        self.touches += other.touches;
+    }
+
+    fn of(seen: &Seen, one_in: u32) -> Self {
+        let (loads, stores) = (seen.loads.load(Relaxed), seen.stores.load(Relaxed));
+        let accesses = loads.saturating_add(stores);
+        Self { one_in, accesses, stores, touches: accesses.saturating_add(seen.further.load(Relaxed)) }
+    }
 }
 
 /// A mapped file.
@@ -185,6 +215,7 @@ fn finish(region: &Region) -> Image {
         nests: Vec::new(),
         inclusive_found: header.inclusive_found.load(Relaxed),
         lacking: None,
+        sampled: None,
     };
     let code = marked;
     let last = code.blocks.last().and_then(|block| (block.first + block.count).checked_sub(1));
@@ -259,6 +290,15 @@ fn finish(region: &Region) -> Image {
             image.add_simulated(simulated(region, &record.extra, [index], |_, consumed| unseen(consumed)))
         {
             accesses = totals;
+        }
+        let one_in = header.sample_lines.load(Relaxed);
+        if one_in > 0 {
+            let all = Sampled::of(&record.seen, one_in);
+            accesses = all.accesses;
+            match &mut image.sampled {
+                Some(sum) => sum.merge(&all),
+                none => *none = Some(all),
+            }
         }
         match parallelism(region, &record.extra, index) {
             Ok(found) if found.is_empty() => {}
@@ -383,6 +423,7 @@ mod tests {
             nests: Vec::new(),
             inclusive_found: 0,
             lacking: None,
+            sampled: None,
         };
         assert_eq!(image.mapping(4).unwrap().path, "/a b");
         assert_eq!(image.mapping(5).unwrap().path, "/c");

@@ -23,6 +23,7 @@ mod parallelism;
 mod regions;
 mod report;
 mod run;
+mod sampled;
 mod tasks;
 pub mod text;
 mod total;
@@ -46,6 +47,7 @@ use locality_plugin::{
 };
 use locality_profile::Reserved;
 use locality_report::schema::{self, Report, Unreadable, run::Mode as RunMode};
+use locality_reuse::{MOST_LINES, SampledLines};
 
 use locality_kernel::{launch, machine, writing};
 
@@ -119,6 +121,7 @@ pub fn run(args: &Options) -> Result<Outcome> {
         optimal: args.optimal,
         sums: args.fine,
         reuse: !granules.is_empty(),
+        sample_lines: args.sample_lines.unwrap_or(0),
         cache,
         skipped: args.caches.skip_function.clone(),
         parallelism,
@@ -401,4 +404,13 @@ pub fn granularity(text: &str) -> Result<u64, String> {
         Ok(bytes) if bytes.is_power_of_two() && bytes <= 1 << 20 => Ok(bytes),
         _ => Err("a granularity is a power of two, from 1 to 1048576 bytes".to_owned()),
     }
+}
+
+/// Reads a value of `--sample-lines`: a power of two.
+///
+/// # Errors
+/// Another number, in words.
+pub fn sample_lines(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| SampledLines::one_in(*number).is_some());
+    number.ok_or_else(|| format!("a power of two from 2 to {MOST_LINES} is needed, such as 16"))
 }

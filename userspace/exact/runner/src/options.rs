@@ -34,6 +34,8 @@ pub struct Options {
     pub function: Vec<String>,
     /// Types of data to which the run is restricted; empty: all.
     pub data_type: Vec<DataType>,
+    /// Number of lines of which one is sampled; `None`: all are seen.
+    pub sample_lines: Option<u32>,
     /// Number of sets of a cache within which stack distances are counted too.
     pub sets: Option<u32>,
     /// Whether misses under optimal replacement are computed.
@@ -108,6 +110,7 @@ impl Options {
                     .to_owned(),
             ));
         }
+        self.check_sample()?;
         let of_reuse = [(self.sets.is_some(), "--sets"), (self.optimal, "--optimal"), (self.fine, "--fine")];
         let asked = of_reuse.iter().find(|(given, _)| *given);
         if let Some((_, option)) = asked.filter(|_| self.granules().is_empty()) {
@@ -127,6 +130,54 @@ impl Options {
             return Err(WrongUse(format!("--granularity takes {MAX_GRANULARITIES} sizes at most")));
         }
         Ok(())
+    }
+
+    /// Refuses what needs all accesses beside a sample of lines.
+    fn check_sample(&self) -> Result<(), WrongUse> {
+        if self.sample_lines.is_none() {
+            return Ok(());
+        }
+        let needs_all = [
+            (
+                self.simulation().is_some(),
+                "simulated caches need every line of each of their sets: leave --sample-lines out, or read the \
+                 misses of a fully associative cache in the report of --sample-lines alone",
+            ),
+            (
+                self.parallelism.parallelism,
+                "--parallelism follows values through every access: leave --sample-lines out, or restrict the \
+                 run with --inclusive FUNCTION to save time",
+            ),
+            (
+                !self.parallelism.inclusive.is_empty(),
+                "--inclusive follows every block: leave it out, or use --function for a function's own \
+                 instructions",
+            ),
+            (
+                self.instructions,
+                "--sample-lines samples lines of data, and --instructions counts instruction fetches: leave one of \
+                 them out",
+            ),
+            (
+                self.one_order,
+                "--one-order counts the bytes between threads by every access: leave it out, and each thread \
+                 has distances of its own",
+            ),
+            (
+                self.sets.is_some(),
+                "--sets counts distances of few lines within a set, too few to sample: leave --sample-lines out",
+            ),
+            (self.optimal, "--optimal needs the next use of every line: leave --sample-lines out"),
+            (self.fine, "--fine has a count of every reuse in narrow bins: leave --sample-lines out"),
+            (
+                self.granularity.iter().any(|bytes| *bytes != DEFAULT_GRANULE),
+                "--sample-lines samples lines of 64 bytes: leave --granularity out, or give 64",
+            ),
+        ];
+        match needs_all.iter().find(|(asked, _)| *asked) {
+            Some((_, why)) => Err(WrongUse((*why).to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// What is asked of the cache simulation; `None`: no simulation.

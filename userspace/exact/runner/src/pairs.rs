@@ -134,7 +134,9 @@ struct InContext<'a> {
 impl Pairs {
     /// Adds the pairs of an image.
     pub fn add(&mut self, image: &Image, summary: &Summary, grain: &GrainSummary, names: &mut Names) {
-        let far_bin = locality_reuse::log2_bin((FAR_BYTES / grain.bytes).max(1));
+        // Distances among sampled lines are smaller by their share.
+        let one_in = image.sampled.as_ref().map_or(1, |sampled| u64::from(sampled.one_in));
+        let far_bin = locality_reuse::log2_bin((FAR_BYTES / grain.bytes / one_in).max(1));
         let instruction =
             |site: u32| summary.sites.get(site as usize).map_or(u32::MAX, |site| site.instruction);
         let instructions = |cells: &[Cell]| {
@@ -271,8 +273,14 @@ mod tests {
 
     #[test]
     fn groups_leave_first_touches_out() {
-        let cell =
-            |use_site, reuse_site, stack_bin| Cell { use_site, reuse_site, time_bin: 3, stack_bin, count: 1 };
+        let cell = |use_site, reuse_site, stack_bin| Cell {
+            use_site,
+            reuse_site,
+            group: 0,
+            time_bin: 3,
+            stack_bin,
+            count: 1,
+        };
         let cells = vec![cell(0, 1, 0), cell(0, 2, 0), cell(1, 1, 2), cell(1, 1, 9), cell(1, 2, 1)];
         let none = Vec::new();
         let grain = GrainSummary {
@@ -285,6 +293,7 @@ mod tests {
             phases: Vec::new(),
             cells,
             pairs_lost: 0,
+            by_group: Vec::new(),
         };
         let found: Vec<(usize, Weight)> =
             groups(&grain).map(|cells| (cells.len(), Weight::of(cells, 5))).collect();

@@ -25,8 +25,10 @@ use locality_units::print as units;
 use super::{
     cache::{self, machine::Machine},
     fine,
+    image::Sampled,
     names::Frame,
     pairs::{CONTEXTS, Context, Pair, PlacePair},
+    sampled::{self, Scale},
     total::{Counts, Grain, Total},
 };
 
@@ -84,7 +86,10 @@ pub struct About {
 /// The whole report.
 pub fn report(total: &Total, about: &About) -> Report {
     let reuse = total.grains.iter().filter_map(|(bytes, grain)| {
-        let mut reuse = reuse(grain, about)?;
+        let mut reuse = match &total.sampled {
+            Some(sampled) => sampled::reuse(grain, sampled, &about.host.caches)?,
+            None => reuse(grain, about)?,
+        };
         total.extra.describe(*bytes, &mut reuse);
         Some((bytes.to_string(), reuse))
     });
@@ -112,7 +117,7 @@ pub fn report(total: &Total, about: &About) -> Report {
         mix: Some(mix(total)),
         notices: total.notices.iter().chain(&apart).chain(machine_notices).cloned().collect(),
         out_of_order_buffers: Some(total.out_of_turn),
-        pairs: paired.map_or_else(Vec::new, pairs),
+        pairs: paired.map_or_else(Vec::new, |grain| pairs(grain, total.sampled.as_ref())),
         pairs_granularity: Some(paired_bytes),
         pairs_not_named: Some(paired.map(|grain| {
             let lost = grain.sum.as_ref().map_or(0, |sum| sum.pairs_lost);
@@ -173,11 +178,15 @@ fn run(total: &Total, about: &About) -> Run {
         order: Some(order.to_owned()),
         pids: about.pids.clone(),
         programs: Some(programs.collect()),
+        sample_lines: total.sampled.as_ref().map(|sampled| sampled.one_in),
         sources: Sources {
             address: format!("QEMU {} user mode", about.qemu),
             clock: "accesses".to_owned(),
             heap: None,
-            rate: Some("every access".to_owned()),
+            rate: Some(match &total.sampled {
+                Some(sampled) => format!("every access to one of {} lines", sampled.one_in),
+                None => "every access".to_owned(),
+            }),
         },
         started: units::timestamp(about.started_unix_ns),
         started_unix_ns: Some(about.started_unix_ns),
@@ -204,6 +213,16 @@ fn last_level_apart(total: &Total, machine: &Machine, one_order: bool) -> Option
 
 /// Why a run shows no access.
 pub fn why_empty(total: &Total) -> Option<String> {
+    let seen = |grain: &Grain| grain.sum.as_ref().is_some_and(|sum| sum.cold > 0);
+    if let Some(sampled) = total.sampled.as_ref().filter(|sampled| sampled.accesses > 0)
+        && !total.grains.values().any(seen)
+    {
+        return Some(format!(
+            "None of the {} accesses was to a sampled line: run the command with a smaller --sample-lines, or \
+             without.",
+            units::count(sampled.accesses)
+        ));
+    }
     (total.accesses == 0).then(|| {
         let notice = total.notices.first().map(|notice| format!(" {notice}")).unwrap_or_default();
         format!("No access was recorded.{notice}")
@@ -316,9 +335,10 @@ fn at_caches(sum: &GrainSummary, caches: &[CacheLevel]) -> Vec<Point> {
     caches.iter().filter_map(at).collect()
 }
 
-fn pairs(grain: &Grain) -> Vec<PairRow> {
+fn pairs(grain: &Grain, sampled: Option<&Sampled>) -> Vec<PairRow> {
     let Some(sum) = &grain.sum else { return Vec::new() };
-    let near = (FIXED_SIZES[0] / sum.bytes).max(1);
+    let scale = Scale::of(sum, sampled);
+    let near = scale.seen(FIXED_SIZES[0]);
     let mut ranked: Vec<(&PlacePair, &Pair)> = grain.pairs.named.iter().collect();
     ranked.sort_by_key(|(places, pair)| (std::cmp::Reverse(pair.counts.n), *places));
     let mut rest = ranked.split_off(ranked.len().min(PAIRS));
@@ -326,50 +346,64 @@ fn pairs(grain: &Grain) -> Vec<PairRow> {
     rest.retain(|(_, pair)| pair.counts.misses(near) > 0);
     rest.truncate(PAIRS);
     rest.sort_by_key(|(places, pair)| (std::cmp::Reverse(pair.counts.n), *places));
-    ranked.into_iter().chain(rest).map(|(_, each)| pair(each, sum)).collect()
+    ranked.into_iter().chain(rest).map(|(_, each)| pair(each, &scale)).collect()
 }
 
-fn pair(pair: &Pair, sum: &GrainSummary) -> PairRow {
+fn pair(pair: &Pair, scale: &Scale<'_>) -> PairRow {
     let mut contexts: Vec<&(Counts, Context)> = pair.contexts.values().collect();
     contexts.sort_by_cached_key(|(counts, context)| {
         (std::cmp::Reverse(counts.n), format!("{:?}", (&context.by, &context.again)))
     });
     let empty = Context::default();
     let heaviest = contexts.first().map_or(&empty, |(_, context)| context);
-    let PairContext { misses, n, reuse, stack_median, time_median, used, weight, .. } =
-        in_context(&pair.counts, heaviest, sum);
-    PairRow {
-        common_ancestor: ancestor(heaviest),
-        contexts: contexts
-            .iter()
-            .take(CONTEXTS)
-            .map(|(counts, context)| in_context(counts, context, sum))
-            .collect(),
-        contexts_total: pair.contexts_total,
+    let PairContext {
         misses,
+        misses_estimated,
         n,
         reuse,
         stack_median,
         time_median,
         used,
         weight,
+        weight_ci95,
+        ..
+    } = in_context(&pair.counts, heaviest, scale);
+    PairRow {
+        common_ancestor: ancestor(heaviest),
+        contexts: contexts
+            .iter()
+            .take(CONTEXTS)
+            .map(|(counts, context)| in_context(counts, context, scale))
+            .collect(),
+        contexts_total: pair.contexts_total,
+        misses,
+        misses_estimated,
+        n,
+        reuse,
+        stack_median,
+        time_median,
+        used,
+        weight,
+        weight_ci95,
         ..PairRow::default()
     }
 }
 
-fn in_context(counts: &Counts, context: &Context, sum: &GrainSummary) -> PairContext {
+fn in_context(counts: &Counts, context: &Context, scale: &Scale<'_>) -> PairContext {
     let path = |frames: &[Frame]| Path { frames: Some(frames.to_vec()), ..Path::default() };
-    let misses = |bytes: u64| (bytes.to_string(), counts.misses((bytes / sum.bytes).max(1)));
-    PairContext {
+    let misses = |bytes: u64| (bytes.to_string(), counts.misses(scale.seen(bytes)));
+    let mut row = PairContext {
         misses: Some(FIXED_SIZES.map(misses).into()),
         n: counts.n,
         reuse: path(&context.again),
         stack_median: Some(median(&counts.stack, "granules")),
         time_median: median(&counts.time, "accesses"),
         used: path(&context.by),
-        weight: ratio(counts.n, sum.reuses()).into(),
-        weight_ci95: None,
-    }
+        weight: ratio(counts.n, scale.sum.reuses()).into(),
+        ..PairContext::default()
+    };
+    scale.estimate(counts, &mut row);
+    row
 }
 
 /// The innermost common call: the last equal frame from the outside, by function.
@@ -380,7 +414,7 @@ fn ancestor(context: &Context) -> Option<Frame> {
 }
 
 /// The middle value, taken as evenly spread within the bin; the bin stands beside the value.
-fn median(bins: &[u64; LOG2_BINS], unit: &str) -> Option<Distance> {
+pub fn median(bins: &[u64; LOG2_BINS], unit: &str) -> Option<Distance> {
     let n: u64 = bins.iter().sum();
     let half = n as f64 / 2.0;
     let mut below = 0u64;

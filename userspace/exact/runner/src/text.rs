@@ -9,7 +9,7 @@ mod tasks;
 use std::fmt::Write as _;
 
 use locality_report::schema::{
-    Number, Report,
+    Estimate, Interval, Number, Report,
     mix::Mix,
     pairs::Pair,
     place::Frame,
@@ -32,6 +32,11 @@ pub fn print(report: &Report, top: usize) -> String {
     let nothing = Mix::default();
     let mix = report.mix.as_ref().unwrap_or(&nothing);
     page.wrapped(&format!("Exact run of `{}`", run.command));
+    if let Some(one_in) = run.sample_lines {
+        page.wrapped(&format!(
+            "Estimated from a sample: only accesses to one of {one_in} cache lines were seen. Brackets hold 95 % intervals.",
+        ));
+    }
     page.wrapped(&format!(
         "{} accesses ({} loads, {} stores) by {} instructions in {}; {}, {:.2} s, exit status {}",
         units::count(mix.accesses),
@@ -76,8 +81,16 @@ pub fn print(report: &Report, top: usize) -> String {
         return page.text;
     }
     page.line("");
+    if run.sample_lines.is_some() {
+        page.wrapped(
+            "Time distances are exact, stack distances are scaled by the number of lines of which one is sampled. Intervals \
+             say how much another draw of lines would change; n in JSON counts what was seen.",
+        );
+    } else {
+        page.wrapped("Distances are exact: every access was seen.");
+    }
     page.wrapped(
-        "Distances are exact: every access was seen. A time distance is the number of accesses from a use to its reuse, a \
+        "A time distance is the number of accesses from a use to its reuse, a \
          stack distance the number of other granules touched between them; a fully associative LRU cache that holds more \
          granules than the stack distance keeps the data. What the kernel reads and writes in system calls is not seen.",
     );
@@ -129,9 +142,20 @@ impl Page {
             "Reuse of {}: {} touches, footprint {}, {} touched for the first time",
             if bytes == 64 { "cache lines (64 bytes)".to_owned() } else { counted(bytes as usize, "byte") },
             units::count(whole(reuse.touches)),
-            size(whole(reuse.footprint_bytes)),
-            percent(reuse.cold_fraction.map_or(0.0, real)),
+            footprint(reuse),
+            percent_between(reuse.cold_fraction.map_or(0.0, real), reuse.cold_fraction_ci95),
         ));
+        if let Some(sampled) = &reuse.sampled_lines {
+            self.wrapped_with(
+                &format!(
+                    "  {} sampled with {} touches, of {} expected",
+                    units::counted(sampled.lines, "line"),
+                    units::count(sampled.touches),
+                    units::count(sampled.touches_expected)
+                ),
+                "    ",
+            );
+        }
         let mut sizes = String::from("  Misses of a fully associative cache:");
         let curve = reuse.miss_ratio_curve.iter().flatten();
         let fixed = curve.filter(|point| {
@@ -152,10 +176,16 @@ impl Page {
                 "{} {level}{} {}",
                 if seen.len() > 1 { "," } else { "" },
                 size(bytes),
-                percent(real(point.ratio))
+                percent_between(real(point.ratio), point.ci95)
             );
         }
+        if seen.is_empty() {
+            sizes = String::from("  The sample is too small for the misses of these caches.");
+        }
         self.wrapped_with(&sizes, "    ");
+        if reuse.sampled_lines.is_some() {
+            return self.shares(reuse);
+        }
         self.line("");
         self.line(&format!("  {:>22} {:>10} {:>10}", "distance from", "time", "stack"));
         let (time, stack) = (bins(reuse.time.as_ref()), bins(reuse.stack.as_ref()));
@@ -166,6 +196,25 @@ impl Page {
             let low = time.get(at).or(stack.get(at)).map(|bin| units::count(bin.low.whole().unwrap_or(0)));
             let low = low.unwrap_or_default();
             self.line(&format!("  {low:>22} {:>10} {:>10}", fraction(time), fraction(stack)));
+        }
+    }
+
+    /// Distances of sampled lines: stack distances have other bins than time distances.
+    fn shares(&mut self, reuse: &Reuse) {
+        for (head, histogram) in [("time", &reuse.time), ("stack", &reuse.stack)] {
+            self.line("");
+            self.line(&format!(
+                "  {:>22} {:>24} {:>12}",
+                format!("{head} distance from"),
+                "of reuses",
+                "seen"
+            ));
+            for bin in bins(histogram.as_ref()) {
+                let low = units::count(bin.low.whole().unwrap_or(0));
+                let share = percent_between(real(bin.fraction), bin.ci95);
+                let seen = units::count(bin.n.unwrap_or(0));
+                self.line(&format!("  {low:>22} {share:>24} {seen:>12}"));
+            }
         }
     }
 
@@ -230,7 +279,11 @@ impl Page {
         if sentence.chars().count() <= WIDTH {
             return self.line(sentence);
         }
-        let cut = sentence.char_indices().take(WIDTH).filter(|(_, c)| *c == ',').last().map(|(at, _)| at + 1);
+        // Not within a number.
+        let is_end = |(at, c): &(usize, char)| {
+            *c == ',' && sentence.get(at + 1..).is_some_and(|rest| rest.starts_with(' '))
+        };
+        let cut = sentence.char_indices().take(WIDTH).filter(is_end).last().map(|(at, _)| at + 1);
         match cut {
             Some(at) => {
                 let (first, rest) = sentence.split_at(at);
@@ -265,8 +318,15 @@ impl Page {
             let sentence = format!(
                 "{:>3}. {} of all reuses, {} misses of 32 KiB; stack distance {}, time distance {} (medians)",
                 at + 1,
-                percent(pair.n as f64 / (all.max(1) as f64)),
-                units::count(misses(pair)),
+                match pair.weight_ci95 {
+                    Some(_) => percent_between(real(pair.weight), pair.weight_ci95),
+                    None => percent(pair.n as f64 / (all.max(1) as f64)),
+                },
+                match pair.misses_estimated.as_ref().and_then(|misses| misses.get(&near)) {
+                    Some(estimate) => count_between(estimate),
+                    None if pair.weight_ci95.is_some() => "unknown".to_owned(),
+                    None => units::count(misses(pair)),
+                },
                 median(pair.stack_median.as_ref().and_then(Option::as_ref)),
                 median(pair.time_median.as_ref()),
             );
@@ -357,6 +417,29 @@ fn median_bin(bins: &[Bin]) -> String {
     String::new()
 }
 
+/// "12.5 % [11.9–13.2]", without brackets of a counted number.
+fn percent_between(fraction: f64, ci95: Option<Interval>) -> String {
+    let Some([low, high]) = ci95 else { return percent(fraction) };
+    let digits = if fraction > 0.0 && fraction < 0.001 { 4 } else { 1 };
+    format!("{} [{:.digits$}–{:.digits$}]", percent(fraction), real(low) * 100.0, real(high) * 100.0)
+}
+
+/// "800 [700–900]".
+fn count_between(estimate: &Estimate) -> String {
+    let count = |number: Number| units::count(number.whole().unwrap_or(0));
+    let [low, high] = estimate.ci95;
+    format!("{} [{}–{}]", count(estimate.value), count(low), count(high))
+}
+
+/// "13.4 MiB [12.9 MiB–13.9 MiB]".
+fn footprint(reuse: &Reuse) -> String {
+    let bytes = size(whole(reuse.footprint_bytes));
+    match reuse.footprint_bytes_ci95 {
+        Some([low, high]) => format!("{bytes} [{}–{}]", size(whole(Some(low))), size(whole(Some(high)))),
+        None => bytes,
+    }
+}
+
 /// A number, 0 if unknown.
 pub(super) fn real(number: Number) -> f64 {
     number.real().unwrap_or(0.0)
@@ -392,6 +475,39 @@ pub(super) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_sampled_lines_says_so_and_has_intervals() {
+        let report = serde_json::json!({
+            "run": { "command": "a", "sample_lines": 16 },
+            "pairs_granularity": 64,
+            "pairs": [{ "n": 5, "weight": 0.25, "weight_ci95": [0.125, 0.5], "misses": { "32768": 2 },
+                "misses_estimated": { "32768": { "value": 3200, "ci95": [1000, 9000], "n": 2 } } }],
+            "reuse": { "64": {
+                "touches": 1000, "footprint_bytes": 96 << 10, "footprint_bytes_ci95": [64 << 10, 128 << 10],
+                "cold_fraction": 0.5, "cold_fraction_ci95": [0.25, 0.75],
+                "sampled_lines": { "lines": 96, "one_in": 16, "touches": 70, "touches_expected": 62 },
+                "miss_ratio_curve": [{ "bytes": 32768, "ratio": 0.25, "ci95": [0.125, 0.375], "n": 9 }],
+                "time": { "bins": [{ "low": 0, "high": 1, "fraction": 1.0, "ci95": [0.875, 1.0], "n": 7 }] },
+                "stack": { "bins": [{ "low": 0, "high": 16, "fraction": 1.0, "ci95": [0.75, 1.0], "n": 8 }] },
+            } },
+        });
+        let page = print(&serde_json::from_value(report).unwrap(), 3);
+        for part in [
+            "one of 16 cache lines",
+            "footprint 96 KiB [64 KiB–128 KiB], 50.0 %\n[25.0–75.0] touched",
+            "96 lines sampled with 70 touches, of 62 expected",
+            "32 KiB 25.0 % [12.5–37.5]",
+            "100.0 % [87.5–100.0]            7",
+            "100.0 % [75.0–100.0]            8",
+            "25.0 % [12.5–50.0] of all reuses, 3,200 [1,000–9,000] misses",
+            "another draw of lines",
+        ] {
+            assert!(page.contains(part), "{part} in\n{page}");
+        }
+        assert!(!page.contains("every access was seen"), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= WIDTH));
+    }
 
     #[test]
     fn a_page_has_what_the_report_has_and_bears_what_it_lacks() {

@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use locality_cachesim::Column;
 use locality_dataflow::Shared;
-use locality_reuse::{Cell, GrainSummary, LOG2_BINS, Summary};
+use locality_reuse::{Cell, GrainSummary, LOG2_BINS, PAIR_GROUPS, Summary};
 use locality_stream::{DataType, Mix};
 
 use super::{
     cache::Simulated,
     executions::Executions,
     extra::Extra,
-    image::{Image, Thread},
+    image::{Image, Sampled, Thread},
     names::Names,
     pairs::Pairs,
     parallelism::Parallelism,
@@ -64,6 +64,8 @@ pub struct Total {
     pub parallelism: Parallelism,
     /// Bytes between threads, with process id; `None` if not counted.
     pub sharing: Option<Vec<(u32, Shared)>>,
+    /// Counts of all accesses, if only some lines are sampled.
+    pub sampled: Option<Sampled>,
     /// Task parallelism.
     pub tasks: Tasks,
     /// Self-parallelism.
@@ -103,11 +105,13 @@ pub struct Counts {
     pub time: [u64; LOG2_BINS],
     /// By stack distance.
     pub stack: [u64; LOG2_BINS],
+    /// By bin of stack distances and group of sampled lines. Without group 0, which has the rest.
+    groups: BTreeMap<(u8, u8), u64>,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { n: 0, time: [0; LOG2_BINS], stack: [0; LOG2_BINS] }
+        Self { n: 0, time: [0; LOG2_BINS], stack: [0; LOG2_BINS], groups: BTreeMap::new() }
     }
 }
 
@@ -120,6 +124,27 @@ impl Counts {
                 *count += cell.count;
             }
         }
+        if cell.group > 0 {
+            *self.groups.entry((cell.stack_bin, cell.group)).or_default() += cell.count;
+        }
+    }
+
+    /// Reuses by group of sampled lines, in a bin of stack distances and above.
+    pub fn by_group(&self, bin: usize) -> Vec<u64> {
+        let mut groups = vec![0; PAIR_GROUPS];
+        for ((at, group), count) in &self.groups {
+            if usize::from(*at) >= bin
+                && let Some(sum) = groups.get_mut(usize::from(*group))
+            {
+                *sum += count;
+            }
+        }
+        let all: u64 = self.stack.iter().skip(bin).sum();
+        let others: u64 = groups.iter().sum();
+        if let Some(first) = groups.first_mut() {
+            *first = all.saturating_sub(others);
+        }
+        groups
     }
 
     /// Adds another's counts.
@@ -127,6 +152,9 @@ impl Counts {
         self.n += other.n;
         for (ours, theirs) in [(&mut self.time, &other.time), (&mut self.stack, &other.stack)] {
             ours.iter_mut().zip(theirs).for_each(|(a, b)| *a += b);
+        }
+        for (key, count) in &other.groups {
+            *self.groups.entry(*key).or_default() += count;
         }
     }
 
@@ -198,8 +226,20 @@ impl Total {
             self.partial |= is_full;
         }
         let Some(summary) = &image.summary else { return };
-        self.accesses += summary.accesses;
-        self.stores += summary.stores;
+        match (&image.sampled, &mut self.sampled) {
+            (Some(all), sum) => {
+                self.accesses += all.accesses;
+                self.stores += all.stores;
+                match sum {
+                    Some(sum) => sum.merge(all),
+                    none => *none = Some(*all),
+                }
+            }
+            (None, _) => {
+                self.accesses += summary.accesses;
+                self.stores += summary.stores;
+            }
+        }
         self.torn += summary.torn + summary.lost;
         self.folded += summary.folded;
         if summary.full > 0 {
@@ -265,7 +305,12 @@ impl Grain {
         for (data, reuse) in grain.by_data_type(&summary.sites, &image.facts) {
             let ours = self.types.entry(data).or_default();
             ours.cold += reuse.cold;
-            let reuses = Counts { n: reuse.touches - reuse.cold, time: reuse.time, stack: reuse.stack };
+            let reuses = Counts {
+                n: reuse.touches - reuse.cold,
+                time: reuse.time,
+                stack: reuse.stack,
+                ..Counts::default()
+            };
             ours.reuses.merge(&reuses);
         }
         self.pairs.add(image, summary, grain, names);
@@ -281,6 +326,7 @@ impl Grain {
                 sums.for_each(|(a, b)| *a = a.wrapping_add(*b));
                 sum.stack.iter_mut().zip(&bare.stack).for_each(|(a, b)| *a += b);
                 sum.phases.extend(bare.phases);
+                sum.by_group.iter_mut().zip(&bare.by_group).for_each(|(a, b)| a.merge(b));
             }
         }
     }

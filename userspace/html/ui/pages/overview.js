@@ -53,7 +53,9 @@ function banner(doc) {
     : r.empty
       ? 'This report is empty'
       : doc.isExact
-        ? 'Every access of the run, counted'
+        ? r.run.sample_lines
+          ? `A whole run, estimated from one of ${r.run.sample_lines} cache lines`
+          : 'Every access of the run, counted'
         : 'Distances and places of a trace';
   const kind = v ? grade : r.empty ? 'poor' : 'unknown';
   const shape = { good: '●', fair: '◆', poor: '▲', unsure: '?' }[kind] ?? 'ℹ';

@@ -48,10 +48,18 @@ function knownInPart(doc) {
 function sure(doc) {
   const { report: r } = doc;
   const w = r.windows;
+  const sampled = Object.values(r.reuse).find((of) => of.sampled_lines)?.sampled_lines;
   return card(
     'How sure',
     facts([
       ['samples', count(r.run.samples)],
+      ['accesses seen', r.run.sample_lines ? name(r.run.sources.rate) : null],
+      [
+        'lines sampled',
+        sampled
+          ? `${count(sampled.lines)}, with ${count(sampled.touches)} touches of ${count(sampled.touches_expected)} expected`
+          : null,
+      ],
       ['watchpoints', count(r.run.watches)],
       ['look-ahead windows', count(w?.n)],
       ['accesses in windows', approx(w?.accesses)],

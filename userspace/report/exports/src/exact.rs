@@ -2,7 +2,8 @@
 //!
 //! An exact report keeps the heaviest pairs of call paths of each pair of places.
 //! A far reuse is here a miss of a fully associative cache of [`FAR_BYTES`].
-//! Reuses without an own call path stand at the place of the pair.
+//! Reuses without an own call path stand at the place of the pair. Of a run with `--sample-lines`, the
+//! reuses seen are multiplied by the number of lines of which one is sampled.
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub const FAR_BYTES: &str = "32768";
 pub fn table(report: &Report, end: End) -> Table {
     let mut builder = Builder::default();
     let column = builder.column(Metric::Far, "count", None);
+    let scale = f64::from(report.run.sample_lines.unwrap_or(1));
     for pair in &report.pairs {
         let misses = |misses: &Option<std::collections::BTreeMap<String, u64>>| {
             misses.as_ref().and_then(|misses| misses.get(FAR_BYTES)).copied().unwrap_or(0)
@@ -32,12 +34,12 @@ pub fn table(report: &Report, end: End) -> Table {
             rest -= own;
             let (here, other) = ends(&context.used, &context.reuse, end);
             let path = frames(&mut builder, here);
-            builder.add(column, path, label(other, end), own as f64);
+            builder.add(column, path, label(other, end), own as f64 * scale);
         }
         let (here, other) = ends_of_pair(pair, end);
         let innermost = here.frames.iter().flatten().next().cloned();
         let path = innermost.map(|frame| vec![number(&mut builder, &frame)]).unwrap_or_default();
-        builder.add(column, path, label(other, end), rest as f64);
+        builder.add(column, path, label(other, end), rest as f64 * scale);
     }
     builder.finish()
 }

@@ -246,6 +246,12 @@ fn exact_reports_export_far_reuses_and_say_what_they_lack() {
     let of = |to, metric: Option<&str>| exact(&report, &options(to, metric));
     let Exported::File(page) = of(Format::Folded, None).unwrap() else { panic!("a folder") };
     assert_eq!(String::from_utf8(page).unwrap(), "main;sum 60\nsum 10\n");
+    let mut sampled = report.clone();
+    sampled.run.sample_lines = Some(16);
+    let Exported::File(page) = exact(&sampled, &options(Format::Folded, None)).unwrap() else {
+        panic!("a folder")
+    };
+    assert_eq!(String::from_utf8(page).unwrap(), "main;sum 960\nsum 160\n", "of the whole run");
     for (to, metric, says) in [
         (Format::Firefox, None, "no times"),
         (Format::Callgrind, None, "exact --cache-use"),

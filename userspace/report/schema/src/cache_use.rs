@@ -98,7 +98,7 @@ pub struct LevelUse {
     pub bytes: u64,
     /// Bytes of the lines loaded.
     pub bytes_loaded: Number,
-    /// `L1`, `L2` or `LL`.
+    /// `L1`, `L2` or `LL`: the last of several levels, which text, `--metric` and `diff` call `LLC`.
     pub level: String,
     /// Bytes of a line.
     pub line: Number,

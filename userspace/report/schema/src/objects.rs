@@ -51,9 +51,10 @@ pub struct Object {
     pub lines: Vec<ObjectLine>,
     /// Share of loads in the object's accesses.
     pub loads: Number,
-    /// Predicted misses for each touch of the object's lines, by level.
+    /// Predicted misses for each touch of the object's lines, by level: `L1`, `L2`, …; the last level also
+    /// as `LLC`.
     pub miss_ratio: ByLevel<Number>,
-    /// Share of all predicted misses, by level.
+    /// Share of all predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`.
     pub miss_share: ByLevel<Number>,
     /// Intervals of `miss_share`.
     pub miss_share_ci95: ByLevel<Interval>,
@@ -131,7 +132,7 @@ pub struct ObjectLine {
     pub kind: String,
     /// Line in the file; `null` if unknown.
     pub line: Option<u32>,
-    /// Share of all predicted misses, by level.
+    /// Share of all predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`.
     pub miss_share: ByLevel<Number>,
     /// Intervals of `miss_share`.
     pub miss_share_ci95: ByLevel<Interval>,
@@ -156,7 +157,7 @@ pub struct Field {
     pub bytes: u64,
     /// Whether the part is among the hot parts, which together take most of the accesses.
     pub hot: bool,
-    /// Share of predicted misses, by level.
+    /// Share of predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`.
     pub miss_share: ByLevel<Number>,
     /// Uses seen.
     pub n: u64,

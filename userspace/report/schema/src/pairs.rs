@@ -42,9 +42,13 @@ pub struct Pair {
     /// Live: share of reuses by the kernel on the program's behalf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel_share: Option<Estimate>,
-    /// Exact: reuses that miss a fully associative cache, by cache size in bytes.
+    /// Exact: reuses that miss a fully associative cache, by cache size in bytes; of sampled lines, those
+    /// among the reuses seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<BTreeMap<String, u64>>,
+    /// Of sampled lines: `misses` of the whole run; without sizes that the sample does not resolve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses_estimated: Option<BTreeMap<String, Estimate>>,
     /// Reuses seen.
     pub n: u64,
     /// Live: whether nine of ten reuses come before the data can leave the caches, in a pair that is not far.
@@ -68,7 +72,7 @@ pub struct Pair {
     pub used: Path,
     /// Share of all reuses.
     pub weight: Number,
-    /// Live: interval of `weight`.
+    /// Live, or of sampled lines: interval of `weight`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_ci95: Option<Interval>,
 }
@@ -78,9 +82,13 @@ pub struct Pair {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct PairContext {
-    /// Exact: reuses that miss a fully associative cache, by cache size in bytes.
+    /// Exact: reuses that miss a fully associative cache, by cache size in bytes; of sampled lines, those
+    /// among the reuses seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<BTreeMap<String, u64>>,
+    /// Of sampled lines: `misses` of the whole run; without sizes that the sample does not resolve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses_estimated: Option<BTreeMap<String, Estimate>>,
     /// Reuses seen.
     pub n: u64,
     /// Call path of the reuse.
@@ -95,7 +103,7 @@ pub struct PairContext {
     pub used: Path,
     /// Share of all reuses.
     pub weight: Number,
-    /// Live: interval of `weight`.
+    /// Live, or of sampled lines: interval of `weight`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_ci95: Option<Interval>,
 }

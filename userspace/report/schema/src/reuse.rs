@@ -26,7 +26,7 @@ pub struct Reuse {
     /// Share of first touches, or of touches never followed by another; absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_fraction: Option<Number>,
-    /// Live: interval of `cold_fraction`.
+    /// Live, or of sampled lines: interval of `cold_fraction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_fraction_ci95: Option<Interval>,
     /// Live: `time` by an estimator without assumptions about contexts. Of the whole run only.
@@ -38,7 +38,7 @@ pub struct Reuse {
     /// Bytes of distinct granules touched; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub footprint_bytes: Option<Number>,
-    /// Live: interval of `footprint_bytes`.
+    /// Live, or of sampled lines: interval of `footprint_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub footprint_bytes_ci95: Option<Interval>,
     /// Miss ratios of a fully associative LRU cache by
@@ -51,6 +51,11 @@ pub struct Reuse {
     /// Exact: the run in phases; empty of more than 16 threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Vec<Phase>>,
+    /// Exact, with `--sample-lines`: what the estimates rest on. Then fractions, ratios and the footprint
+    /// are estimates with `ci95` and `n` as in a live report, stack distances are scaled, `touches` is
+    /// counted, and `by_data_type` and `phases` are absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled_lines: Option<SampledLines>,
     /// Exact, with `--sets`: misses of set-associative caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_associative: Option<SetAssociative>,
@@ -65,7 +70,24 @@ pub struct Reuse {
     pub touches: Option<Number>,
 }
 
-/// Distances in bins of log2 from 0. Fractions are of reuses and sum to 1.
+/// The sampled lines of an exact run with `--sample-lines`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct SampledLines {
+    /// Lines sampled, each counted once for each thread that touched it.
+    pub lines: u64,
+    /// Number of lines of which one is sampled.
+    pub one_in: u32,
+    /// Touches of sampled lines.
+    pub touches: u64,
+    /// Touches expected of that many lines: `touches` of the run divided by `one_in`. A large difference
+    /// shows few hot lines; ratios divide by all touches, so these lines do not change the ratios.
+    pub touches_expected: u64,
+}
+
+/// Distances in bins of log2 from 0. Fractions are of reuses and sum to 1. Of sampled lines, the first bin of
+/// stack distances ends at `one_in`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -94,7 +116,7 @@ pub struct Histogram {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Bin {
-    /// Live: interval of `fraction`.
+    /// Live, or of sampled lines: interval of `fraction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
     /// Exact: reuses in the bin.
@@ -106,7 +128,7 @@ pub struct Bin {
     pub high: Number,
     /// The first distance in the bin.
     pub low: Number,
-    /// Live: reuses seen in the bin.
+    /// Live, or of sampled lines: reuses seen in the bin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
 }
@@ -116,7 +138,7 @@ pub struct Bin {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Distance {
-    /// Live: interval of `value`.
+    /// Live, or of sampled lines: interval of `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
     /// Exact: the first distance above the bin.
@@ -125,7 +147,7 @@ pub struct Distance {
     /// Exact: the first distance in the bin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub low: Option<u64>,
-    /// Live: reuses seen.
+    /// Live, or of sampled lines: reuses seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
     /// `accesses`, `cpu_ns` or `granules`.
@@ -141,7 +163,7 @@ pub struct Distance {
 pub struct Point {
     /// Size of the cache in bytes.
     pub bytes: Number,
-    /// Live: interval of `ratio`.
+    /// Live, or of sampled lines: interval of `ratio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
     /// Live: the interval from sampling alone, without the error of the
@@ -151,9 +173,12 @@ pub struct Point {
     /// The level of this machine with this size; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<u8>,
-    /// Exact: misses.
+    /// Exact: misses; absent of sampled lines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses: Option<u64>,
+    /// Of sampled lines: misses seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n: Option<u64>,
     /// Misses for each touch of a granule.
     pub ratio: Number,
 }

@@ -54,6 +54,9 @@ pub struct Run {
     /// Exact: every program that ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub programs: Option<Vec<Program>>,
+    /// Exact, with `--sample-lines`: the number of cache lines of which one is sampled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_lines: Option<u32>,
     /// Live: samples taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,

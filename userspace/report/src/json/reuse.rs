@@ -107,6 +107,7 @@ pub(super) fn point(point: &Point) -> schema::Point {
         ci95_sampling: Some(ci95(&point.sampling)),
         level: point.level,
         misses: None,
+        n: None,
         ratio: point.ratio.value.into(),
     }
 }

@@ -31,7 +31,7 @@ impl State {
 
     /// As [`State::gather`], for events not all of which are accesses, and for fewer.
     fn gather_singly<A: Arena + ?Sized>(&mut self, arena: &A, chunk: &[Event], scratch: &mut Scratch) {
-        scratch.batch.len = 0;
+        scratch.batch.clear();
         for event in chunk {
             if event.kind.is_access() {
                 let site = self.sites.find(arena, self.contexts.current, event.index);
@@ -71,6 +71,35 @@ impl State {
         Ok(())
     }
 
+    /// Takes the events of sampled lines. Between accesses stand events that are none, so batches are
+    /// filled over chunks of events.
+    pub(super) fn gather_sampled<L: Lanes, A: Arena + ?Sized>(
+        &mut self,
+        arena: &A,
+        events: &[Event],
+        scratch: &mut Scratch,
+    ) -> Result<(), ArenaFull> {
+        let mut unsettled = 0;
+        for event in events {
+            unsettled += 1;
+            match event.kind {
+                kind if kind.is_access() => {
+                    let site = self.sites.find(arena, self.contexts.current, event.index);
+                    scratch.batch.push(event.value, last_byte(event.value, event.size.into()), site);
+                    if kind.is_flow() {
+                        self.flow(arena, event);
+                    }
+                }
+                Kind::SKIPPED => scratch.batch.skipped = scratch.batch.skipped.saturating_add(event.value),
+                _ => self.switch_or_lose(arena, event),
+            }
+            if scratch.batch.len == BATCH {
+                self.settle::<L, A>(arena, scratch, &mut unsettled)?;
+            }
+        }
+        self.settle::<L, A>(arena, scratch, &mut unsettled)
+    }
+
     #[inline(always)]
     fn flow<A: Arena + ?Sized>(&mut self, arena: &A, event: &Event) {
         if event.kind.is_store() {
@@ -85,6 +114,8 @@ impl State {
     fn switch_or_lose<A: Arena + ?Sized>(&mut self, arena: &A, event: &Event) {
         match event.kind {
             Kind::THREAD => self.full |= u64::from(self.contexts.switch(arena, event.value).is_none()),
+            Kind::CALLED => self.contexts.call(arena, event.value, event.index),
+            Kind::RETURNED => self.contexts.r#return(arena, event.value),
             Kind::LOST => self.lost = self.lost.saturating_add(event.value),
             _ => {}
         }

@@ -26,7 +26,7 @@ impl State {
             self.count_across_phases::<L, A>(arena, scratch)
         };
         self.full |= u64::from(result.is_err());
-        scratch.batch.len = 0;
+        scratch.batch.clear();
         compiler_fence(Ordering::SeqCst);
         self.consumed += *unsettled;
         self.busy = 0;
@@ -45,7 +45,7 @@ impl State {
         for grain in self.grains.iter_mut().filter_map(Option64::get_mut) {
             grain.take::<L, A>(arena, batch, touches, first)?;
         }
-        self.accesses += batch.len as u64;
+        self.accesses += batch.len as u64 + batch.skipped;
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //!
 //! No number is computed here except shares of the report's sums.
 
+use locality_report::level_label;
 use locality_report::schema::{
     Report,
     cache_use::{CacheShape, CacheUse, LevelUse, LoadingLine, ObjectLoss, Tree},
@@ -16,7 +17,8 @@ impl Page {
         let Some(cache_use) = &report.cache_use else { return };
         let levels = &cache_use.levels;
         let shape = |level: &LevelUse| (level.bytes, level.ways.unwrap_or(0));
-        let described: Vec<String> = levels.iter().map(|level| cache(&level.level, shape(level))).collect();
+        let described: Vec<String> =
+            levels.iter().map(|level| cache(level_label(&level.level), shape(level))).collect();
         let instructions = match cache_use.instruction_cache.as_ref().and_then(Option::as_ref) {
             None => "instruction fetches are not simulated".to_owned(),
             Some(CacheShape { bytes, ways, .. }) => {
@@ -63,7 +65,8 @@ impl Page {
         let bytes = |number| size(whole(Some(number)));
         self.line("");
         self.wrapped(&format!(
-            "{name}: {} lines loaded ({}); {} ({}) never used",
+            "{}: {} lines loaded ({}); {} ({}) never used",
+            level_label(name),
             count(whole(Some(level.lines_loaded))),
             bytes(level.bytes_loaded),
             bytes(level.spatial_loss_bytes),
@@ -74,10 +77,7 @@ impl Page {
         if lost.is_empty() {
             return;
         }
-        self.line(&format!(
-            "  {:>12} {:>11} {:>12}  {}",
-            "lost below", "of traffic", "lost by self", "function"
-        ));
+        self.line(&format!("  {:>12} {:>11} {:>12}  {}", "inclusive", "of traffic", "own loss", "function"));
         for row in lost.into_iter().take(top) {
             self.line(&format!(
                 "  {:>12} {:>11} {:>12}  {}",
@@ -91,7 +91,7 @@ impl Page {
         let wasteful = lines.filter(|row| whole(Some(row.spatial_loss_bytes)) > 0);
         for (at, row) in wasteful.take(top).enumerate() {
             if at == 0 {
-                self.line(&format!("  Lines of code that load what is not used in {name}:"));
+                self.line(&format!("  Lines of code that load what is not used in {}:", level_label(name)));
             }
             self.loading_line(at + 1, row, whole(Some(level.line)));
         }
@@ -185,7 +185,8 @@ mod tests {
         });
         let report = json!({ "cache_use": {
             "levels": [{ "level": "L1", "bytes": 32768, "ways": 8, "line": 64, "lines_loaded": 1 << 20,
-                "bytes_loaded": 64 << 20, "spatial_loss_bytes": 56 << 20, "lost_share": 0.875 }],
+                "bytes_loaded": 64 << 20, "spatial_loss_bytes": 56 << 20, "lost_share": 0.875 },
+                { "level": "LL", "bytes": 1 << 20, "ways": 16, "line": 64, "lines_loaded": 3 }],
             "prefetch": "none",
             "instruction_cache": { "bytes": 32768, "ways": 4 },
             "by_function": [{ "function": "main", "level": "L1", "self": 0, "inclusive": 56 << 20, "traffic_share": 0.875 }],
@@ -194,8 +195,10 @@ mod tests {
         } });
         let page = print(&serde_json::from_value(report).unwrap(), 5);
         for part in [
-            "L1 32 KiB in 8 ways; lines of 64 bytes; instructions in I1 32 KiB in 4 ways, whose lines",
+            "L1 32 KiB in 8 ways, LLC 1 MiB in 16 ways; lines of 64 bytes; instructions in I1 32 KiB\nin 4 ways",
             "L1: 1,048,576 lines loaded (64 MiB); 56 MiB (87.5 %) never used",
+            "LLC: 3 lines loaded",
+            "inclusive  of traffic     own loss  function",
             "56 MiB      87.5 %          0 B  main",
             "1. 8 of 64 bytes per line used at conserver.c:106 in gather,",
             "56 MiB lost (25.0 % of all that is lost), accessed 1.0 times",
