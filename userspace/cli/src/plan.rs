@@ -114,6 +114,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         // so only an agent, set up for the machine, stops threads with `--all`.
         may_stop: !args.no_stop && (targets != Targets::All || is_segment),
         targets,
+        exclude: args.exclude,
         duration: args.duration,
         profile,
         overhead_percent: args.overhead,

@@ -60,6 +60,13 @@ impl Capture {
         if let Some(why) = self.why_spared(pid) {
             return Err(io::Error::other(why));
         }
+        let threads = &self.tracees.threads;
+        let is_held = self.tracees.processes.get(&pid).is_some_and(|process| {
+            process.threads.iter().any(|tid| threads.get(tid).is_some_and(|thread| thread.held))
+        });
+        if !is_held && self.exclude(pid) {
+            return Err(io::Error::other("it is excluded"));
+        }
         self.kernel.add_target(pid).map_err(io::Error::other)?;
         let unfit = self.why_unfit(pid);
         let mut held = 0;
@@ -301,6 +308,10 @@ impl Capture {
         if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
             return;
         }
+        if !self.tracees.processes.contains_key(&tgid) && self.exclude(tgid) {
+            self.pending.remove(tid);
+            return;
+        }
         let newborn = self.pending.get(tid);
         let is_newborn = newborn.is_some() && !self.tracees.processes.contains_key(&tgid);
         let holding = match self.tracees.processes.get(&tgid) {
@@ -333,7 +344,8 @@ impl Capture {
     /// follows the birth in the ring.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
-        if !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
+        let is_new = !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none();
+        if is_new && (self.tracees.processes.contains_key(&tgid) || !self.exclude(tgid)) {
             self.adopt(tgid, tid, self.later());
         }
     }
@@ -341,6 +353,9 @@ impl Capture {
     /// The process runs another program: its other threads are gone, addresses have new meanings,
     /// and the new program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
+        if self.exclude(tgid) {
+            return;
+        }
         if let Some(heap) = &self.settings.heap {
             heap.exec(tgid, sys::monotonic_ns());
         }

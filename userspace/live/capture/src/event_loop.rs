@@ -19,6 +19,7 @@ use super::{
     counters::{Costs, add},
     cpu_affinity::Place,
     events::{EndOutcome, Ended, Event, WatchEnd},
+    excluded::ExcludedProcesses,
     exclusions::Exclusions,
     pending_tracees::{PendingTracees, YOUTH},
     shared_regions::SharedRegions,
@@ -104,6 +105,8 @@ pub struct Settings {
 pub enum Command {
     /// Traces a process with all threads; answers with the number of seized threads.
     Attach(u32, tokio::sync::oneshot::Sender<io::Result<usize>>),
+    /// Leaves a process out, if a pattern of `--exclude` matches it.
+    Exclude(u32),
     /// Report the end of this process as the launched command's.
     Launched(u32),
     /// End: disarm everything, drain the ring, release the targets. The thread's state can be started again.
@@ -169,6 +172,8 @@ pub struct Capture {
     pub(super) processors: usize,
     /// Who was born lately.
     pub(super) pending: PendingTracees,
+    /// Who matches a pattern of `--exclude`.
+    pub(super) excluded: ExcludedProcesses,
     /// Ended processes that the controller does not know of yet.
     pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
@@ -238,6 +243,7 @@ impl Capture {
             asked_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             pending: PendingTracees::default(),
+            excluded: ExcludedProcesses::default(),
             silent_turns: 0,
             urgent_window: 0,
             restored_ns: 0,
@@ -307,6 +313,7 @@ impl Capture {
             process.arbiter.restore();
         }
         self.forget_the_dead();
+        self.review_excluded();
         self.outrank_all(now_ns);
     }
 
@@ -388,6 +395,7 @@ impl Capture {
                         // Nobody listens when the controller gave up meanwhile.
                         let _ = answer.send(self.attach(pid));
                     }
+                    Command::Exclude(pid) => drop(self.exclude(pid)),
                     Command::Launched(pid) => self.launched = Some(pid),
                     Command::Finish => {
                         self.finish();

@@ -375,6 +375,12 @@ impl Object {
         Ok(self.spared.insert(pid, why, 0)?)
     }
 
+    /// Undoes [`Object::spare`].
+    pub fn unspare(&mut self, pid: u32) {
+        // The kernel side removes the entries of dead processes itself.
+        let _ = self.spared.remove(&pid);
+    }
+
     /// Removes a process from the targets.
     pub fn remove_target(&mut self, pid: u32) {
         // Absent when the process was never listed.

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use locality_arbiter::Policy;
+use locality_capture::exclude::Pattern;
 use locality_common::config::CgroupTarget;
 use locality_estimate::estimator::Estimator;
 
@@ -40,6 +41,8 @@ pub enum Following {
 pub struct Plan {
     /// Who.
     pub targets: Targets,
+    /// Programs that are not traced.
+    pub exclude: Vec<Pattern>,
     /// How long.
     pub duration: Option<Duration>,
     /// Profile file.

@@ -215,7 +215,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         ending::listen(&file).context("cannot listen to signals")?;
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
-        let spared = Exclusions::of_this_process();
+        let spared = Exclusions::of_this_process().and(&plan.exclude);
         spared.announce(&mut object, launched.as_ref().map(|launched| launched.pid))?;
         object.attach_lifecycle()?;
         let (windows, no_windows) = match windows {
@@ -444,7 +444,10 @@ impl<'a> Trace<'a> {
                 return Ok(());
             }
             (_, Some(launched)) => vec![launched.pid],
-            _ => return Ok(()),
+            _ => {
+                self.exclude_running();
+                return Ok(());
+            }
         };
         if let Some(launched) = launched {
             self.capture.send(Command::Launched(launched.pid));
@@ -469,6 +472,15 @@ impl<'a> Trace<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves running programs out before the first sample. Others of the machine are met at their samples.
+    fn exclude_running(&self) {
+        let spared = &self.summary.spared;
+        let running = proc::all().into_iter().filter(|_| spared.has_patterns());
+        for pid in running.filter(|pid| spared.excluded_by(*pid).is_some() && spared.why(*pid).is_none()) {
+            self.capture.send(Command::Exclude(pid));
+        }
     }
 
     /// Has the launched command's program probed before its first instruction.
