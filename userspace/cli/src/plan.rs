@@ -124,6 +124,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         policy: args.policy,
         estimator: args.estimator,
         until_ci: args.until_ci,
+        steps_aside: is_segment,
         outlives_targets: is_segment && !is_named,
         on_release: || (),
         quiet,

@@ -15,7 +15,7 @@ const STORE: &str = "/var/lib/locality-bpf";
 #[derive(Debug, Args)]
 pub struct WhomArgs {
     /// Trace everything that runs. Threads are stopped, but for those of servers that sessions and containers
-    /// depend on; debuggers cannot attach to a traced program.
+    /// depend on.
     #[arg(short, long, group = "whom")]
     pub all: bool,
     /// Trace the processes of a cgroup (v2); may be given several times. Each is a group of its own.

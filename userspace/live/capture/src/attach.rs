@@ -14,6 +14,7 @@ use std::{
 use locality_common::record::SampleRecord;
 
 use super::{
+    aside::ASIDE,
     counters::add,
     event_loop::Capture,
     events::Event,
@@ -110,6 +111,9 @@ impl Capture {
     fn why_unfit(&self, pid: u32) -> Option<String> {
         if let Some(reason) = self.settings.no_stops {
             return Some(reason.to_owned());
+        }
+        if self.settings.aside.has(pid) {
+            return Some(ASIDE.to_owned());
         }
         if self.settings.spared.is_ancestor(pid) {
             return Some(ANCESTOR.to_owned());

@@ -15,6 +15,7 @@ use tokio::sync::mpsc as async_mpsc;
 use super::{
     access_counters::Places,
     armed_cost::ArmedCost,
+    aside::Aside,
     code_tables::SharedCode,
     counters::{Costs, add},
     cpu_affinity::Place,
@@ -65,6 +66,10 @@ pub struct Settings {
     pub registers: u8,
     /// Why no thread may be stopped, if so.
     pub no_stops: Option<&'static str>,
+    /// Who is not seized for a while.
+    pub aside: Aside,
+    /// Receives the process id of each debugger that starts, from an object that reports them.
+    pub debuggers: async_mpsc::UnboundedSender<u32>,
     /// Whether unseized threads may be watched: a trap without its cause would end them.
     pub watch_unheld: bool,
     /// Whether touches by the kernel are passed over.
@@ -257,6 +262,11 @@ impl Capture {
     pub fn set_no_stops(&mut self, why: Option<&'static str>) {
         self.settings.no_stops = why;
         self.silent_turns = 0;
+    }
+
+    /// Processes that are not seized from now on. The thread must not run.
+    pub fn set_aside(&mut self, aside: Aside) {
+        self.settings.aside = aside;
     }
 
     /// Nobody would free a thread from us now, should we hang: the controller has us let go of all.

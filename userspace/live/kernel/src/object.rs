@@ -335,6 +335,22 @@ impl Object {
         ))
     }
 
+    /// Has the start of programs with these names reported, also of processes that are no targets.
+    ///
+    /// # Errors
+    /// There are too many, or the map is missing.
+    pub fn report_debuggers(&mut self, names: &[String]) -> Result<()> {
+        let mut map: HashMap<_, [u8; 16], u32> =
+            HashMap::try_from(self.ebpf.map_mut("DEBUGGERS").context("map DEBUGGERS missing")?)?;
+        for name in names {
+            let mut comm = [0; 16];
+            // The kernel's names end with a zero.
+            comm.iter_mut().zip(name.bytes().take(15)).for_each(|(to, byte)| *to = byte);
+            map.insert(comm, 1, 0)?;
+        }
+        Ok(())
+    }
+
     /// Attaches the programs that follow births and deaths.
     pub fn attach_lifecycle(&mut self) -> Result<()> {
         for (name, tracepoint) in AT_LIFECYCLE {

@@ -79,6 +79,8 @@ pub struct Plan {
     pub estimator: Estimator,
     /// Precision at which the trace ends: half of the widest interval over the bins of time distances.
     pub until_ci: Option<f64>,
+    /// Whether processes are released that a debugger may want, as soon as the debugger starts.
+    pub steps_aside: bool,
     /// Whether the trace goes on when no target is left, for others may come.
     pub outlives_targets: bool,
     /// Called when all targets are released, while the profile is still being completed.

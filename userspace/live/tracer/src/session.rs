@@ -23,7 +23,7 @@ use super::{
     convergence::Precision,
     core_microbench,
     cpu_times::CpuTimes,
-    event_ledger,
+    debuggers, event_ledger,
     governor::{self, CostTotals, Governor, UnitCosts},
     plan::{Following, Plan, Targets},
     profile_sink::{Store, Summary, unwritable},
@@ -36,8 +36,8 @@ use super::{
 };
 use locality_capture::watchdog;
 use locality_capture::{
-    Capture, Command, Handle, Settings, SharedCode, SharedRegions, UNGUARDED, Wanted, Windows, counters::get,
-    events::Event, exclusions::Exclusions,
+    Capture, Command, Handle, Settings, SharedCode, SharedRegions, UNGUARDED, Wanted, Windows, aside::Aside,
+    counters::get, events::Event, exclusions::Exclusions,
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
 use locality_kernel::{
@@ -217,6 +217,9 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         let before = object.counters()?;
         let spared = Exclusions::of_this_process().and(&plan.exclude);
         spared.announce(&mut object, launched.as_ref().map(|launched| launched.pid))?;
+        if plan.steps_aside {
+            object.report_debuggers(&debuggers::names())?;
+        }
         object.attach_lifecycle()?;
         let (windows, no_windows) = match windows {
             Some(Ok(windows)) => (Some(windows), None),
@@ -288,6 +291,16 @@ enum Allocations {
     Recorded(Recorder),
 }
 
+/// Why all targets are released and seized again.
+enum Afresh {
+    /// Ctrl-Z.
+    Paused,
+    /// The watchdog is lost.
+    Unguarded,
+    /// Others than before are left to debuggers.
+    Aside,
+}
+
 /// A running trace.
 struct Trace<'a> {
     summary: RunSummary<'a>,
@@ -301,6 +314,12 @@ struct Trace<'a> {
     shown: Arc<Mutex<Shown>>,
     notables: mpsc::UnboundedReceiver<Notable>,
     cpu: CpuTimes,
+    /// Debuggers that start.
+    debuggers: mpsc::UnboundedReceiver<u32>,
+    /// Who is not seized because of them.
+    aside: Aside,
+    /// Until when all processes of a debugger's user are not seized, and the debugger.
+    aside_until: Option<(Instant, u32)>,
     /// What was asked for.
     pids: Vec<u32>,
     progress: Progress,
@@ -341,6 +360,7 @@ impl<'a> Trace<'a> {
         let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
         let clock = Clock::open_with(&object, &summary.selected, first)?;
         let (events, queue) = mpsc::channel(QUEUE);
+        let (started_debugger, debuggers) = mpsc::unbounded_channel();
         let heap = heap.map(|source| {
             let settings = heap::Settings {
                 share: HEAP_SHARE * plan.overhead_percent / 100.0,
@@ -369,6 +389,8 @@ impl<'a> Trace<'a> {
                 watchdog::Standing::Absent => Some(UNGUARDED),
                 _ => None,
             },
+            aside: Aside::default(),
+            debuggers: started_debugger,
             watch_unheld: plan.watch_unheld,
             user_only: plan.user_only,
             trap_cost_ns: prices.trap_ns,
@@ -412,6 +434,9 @@ impl<'a> Trace<'a> {
             shown,
             notables,
             cpu: CpuTimes::default(),
+            debuggers,
+            aside: Aside::default(),
+            aside_until: None,
             pids: Vec::new(),
             command_status: None,
         })
@@ -515,8 +540,12 @@ impl<'a> Trace<'a> {
                 _ = signals.pause.recv() => {
                     self.clock.stop();
                     self.progress.clear();
-                    self.start_afresh(true).await?;
+                    self.start_afresh(Afresh::Paused).await?;
                     self.clock.start()?;
+                    continue;
+                }
+                Some(debugger) = self.debuggers.recv() => {
+                    self.step_aside(debugger).await?;
                     continue;
                 }
                 notable = self.notables.recv() => match notable {
@@ -526,7 +555,7 @@ impl<'a> Trace<'a> {
                     }
                     Some(Notable::Unguarded) => {
                         self.summary.watchdogs_lost += 1;
-                        self.start_afresh(false).await?;
+                        self.start_afresh(Afresh::Unguarded).await?;
                         continue;
                     }
                     Some(Notable::NoTargets) if self.summary.plan.outlives_targets => continue,
@@ -535,6 +564,7 @@ impl<'a> Trace<'a> {
                     None => "the assembler thread ended".to_owned(),
                 },
                 _ = ticks.tick() => {
+                    self.return_from_aside().await?;
                     let over = until.is_some_and(|until| Instant::now() >= until);
                     if self.precision.as_mut().is_some_and(Precision::turn) {
                         return Ok("the asked precision".to_owned());
@@ -622,11 +652,35 @@ impl<'a> Trace<'a> {
         }
     }
 
+    /// Releases whom a debugger that just started may want.
+    async fn step_aside(&mut self, debugger: u32) -> Result<()> {
+        self.meet_processes();
+        let traced: HashSet<u32> = self.cpu.pids().chain(self.pids.iter().copied()).collect();
+        let Some(wanted) = debuggers::wanted(debugger, &traced) else { return Ok(()) };
+        tracing::debug!(?wanted, "debugger {debugger} started");
+        if wanted.whose.is_some() {
+            self.aside_until = Some((Instant::now() + debuggers::WAIT, debugger));
+        }
+        self.aside.add(wanted);
+        self.start_afresh(Afresh::Aside).await
+    }
+
+    /// Seizes again whom a debugger might have wanted, after its end or some time.
+    async fn return_from_aside(&mut self) -> Result<()> {
+        let is_over =
+            |(until, debugger): &(Instant, u32)| Instant::now() >= *until || !proc::exists(*debugger);
+        if self.aside_until.take_if(|until| is_over(until)).is_none() {
+            return Ok(());
+        }
+        self.aside.whose = None;
+        self.start_afresh(Afresh::Aside).await
+    }
+
     /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
-    async fn start_afresh(&mut self, stop: bool) -> Result<()> {
+    async fn start_afresh(&mut self, cause: Afresh) -> Result<()> {
         self.capture.send(Command::Finish);
         let mut capture = self.capture.join()?;
-        if !stop {
+        if matches!(cause, Afresh::Unguarded) {
             let guarded = self.guard_again();
             tracing::debug!(?guarded, "the watchdog was lost");
             let may_stop = self.summary.plan.may_stop;
@@ -636,7 +690,8 @@ impl<'a> Trace<'a> {
                 Err(_) => Some(UNGUARDED),
             });
         }
-        if stop {
+        capture.set_aside(self.aside.clone());
+        if matches!(cause, Afresh::Paused) {
             // Without that thread nothing limits their cost.
             let heap = self.heap.as_ref().map(HeapThread::heap);
             heap.inspect(|heap| heap.away());
