@@ -1,5 +1,4 @@
-//! `thread_fork`, `process_exec`, `thread_exit`: births, program changes and deaths of targets,
-//! and starts of debuggers.
+//! `thread_fork`, `process_exec`, `thread_exit`: births, program changes and deaths of targets.
 //! Keeps the target map and the map of seized threads true in the kernel, so that no forked process is missed
 //! and no entry of a dead thread stays.
 
