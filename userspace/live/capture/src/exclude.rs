@@ -67,7 +67,7 @@ impl FromStr for Pattern {
         }
         let below = |mount: &&str| glob.strip_prefix(*mount).filter(|rest| rest.starts_with('/'));
         let meant = match kind {
-            Kind::Cgroup => MOUNTS.iter().find_map(|mount| below(&mount)).unwrap_or(glob),
+            Kind::Cgroup => MOUNTS.iter().find_map(below).unwrap_or(glob),
             _ => glob,
         };
         let meant = if meant.len() > 1 { meant.trim_end_matches('/') } else { meant };
