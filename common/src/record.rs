@@ -238,6 +238,8 @@ pub mod lifecycle {
     pub const EXEC: u32 = 2;
     /// The thread ended.
     pub const EXIT: u32 = 3;
+    /// The process runs the program of a debugger; also reported of processes that are no targets.
+    pub const DEBUGGER: u32 = 4;
 }
 
 /// A thread's progress a short while after a stop: basis of the rate of the thread's accesses.

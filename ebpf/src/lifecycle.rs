@@ -16,7 +16,7 @@ use locality_common::{
 use crate::{
     ids::{self, Ids},
     log::log,
-    maps::{self, HELD, SPARED, TARGETS},
+    maps::{self, DEBUGGERS, HELD, SPARED, TARGETS},
     ring::{Wake, count, submit_small},
     target,
     task::Task,
@@ -51,7 +51,14 @@ pub fn thread_fork(ctx: RawTracePointContext) -> i32 {
 /// `sched_process_exec(task, old_pid, bprm)`: runs in the thread that goes on, now the leader.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn process_exec(ctx: RawTracePointContext) -> i32 {
-    record(&ctx, lifecycle::EXEC, ids::current(), NOBODY, 0);
+    let ids = ids::current();
+    record(&ctx, lifecycle::EXEC, ids, NOBODY, 0);
+    let mut comm = [0_u8; 16];
+    // SAFETY: the destination is a local of the size given.
+    unsafe { bpf_get_current_comm((&raw mut comm).cast(), 16) };
+    if ids.tgid != 0 && DEBUGGERS.get_ptr(comm).is_some() && !target::is_own(ids.tgid) {
+        record(&ctx, lifecycle::DEBUGGER, ids, NOBODY, 0);
+    }
     0
 }
 
@@ -74,7 +81,7 @@ fn record(ctx: &RawTracePointContext, event: u32, Ids { tgid, tid }: Ids, other:
     count(counter::SEEN);
     // SAFETY: helper calls without arguments.
     let (cpu, now) = unsafe { (bpf_get_smp_processor_id(), bpf_ktime_get_ns()) };
-    if !target::is_target(tgid) {
+    if event != lifecycle::DEBUGGER && !target::is_target(tgid) {
         count(counter::FILTERED_LIFECYCLE);
         return;
     }
@@ -101,7 +108,7 @@ fn record(ctx: &RawTracePointContext, event: u32, Ids { tgid, tid }: Ids, other:
     // Births and deaths may come in storms, and only a reader that
     // follows the heap waits for the records: a child inherits blocks.
     let is_child = event == lifecycle::FORK && other.tgid != tgid;
-    let is_awaited = event == lifecycle::EXEC || (is_child && maps::heap() != 0);
+    let is_awaited = matches!(event, lifecycle::EXEC | lifecycle::DEBUGGER) || (is_child && maps::heap() != 0);
     let wake = if is_awaited { Wake::Now } else { Wake::NextTurn };
     submit_small(&record, wake);
 }

@@ -30,6 +30,10 @@ pub static TARGETS: HashMap<u32, u32> = HashMap::with_max_entries(65536, 0);
 #[map]
 pub static SPARED: HashMap<u32, u32> = HashMap::with_max_entries(4096, 0);
 
+/// Names of debuggers (`comm`, with zeroes to the end), whose start is reported. Empty: none is.
+#[map]
+pub static DEBUGGERS: HashMap<[u8; 16], u32> = HashMap::with_max_entries(128, 0);
+
 #[map]
 pub static CGROUPS: Array<CgroupTarget> = Array::with_max_entries(CGROUPS_MAX, 0);
 

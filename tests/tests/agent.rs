@@ -340,3 +340,58 @@ fn an_agent_refuses_what_it_cannot_do() {
     let merge = Tracer::new().args(["merge"]).args([&junk, &junk, Path::new("-o"), &folder.path().join("o")]);
     merge.run().assert_refused(1, &["junk.locality", "not a locality profile"]);
 }
+
+/// Output of gdb with commands after these arguments.
+fn gdb(arguments: &[&str], commands: &[&str]) -> String {
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-batch", "-nx", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]);
+    gdb.args(commands.iter().flat_map(|command| ["-ex", command])).args(arguments);
+    let output = gdb.stdin(std::process::Stdio::null()).output().unwrap();
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+/// gdb attaches at once, and the other programs stay seized; a program starts under gdb.
+#[test]
+fn debuggers_work_while_an_agent_traces() {
+    requires!(root, btf, watchpoints(4), command("gdb"));
+    let cgroup = or_skip!(Cgroup::unified());
+    let _alone = live::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let start = || {
+        let mut command = Command::new(build("two_loops"));
+        command.arg("120");
+        Target::start_command(cgroup.start(&command))
+    };
+    let programs = [start(), start(), start()];
+    let is_seized = |program: &Target| {
+        let status = fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
+        status.lines().any(|line| line.starts_with("TracerPid:") && line != "TracerPid:\t0")
+    };
+    let name = cgroup.folder().to_str().unwrap();
+    // gdb itself is outside of the cgroup.
+    let agent = agent(&store, &["--cgroup", name, "--window", "60s"]).start();
+    wait_for("seized programs", || programs.iter().all(is_seized).then_some(()));
+    let [first, others @ ..] = &programs;
+    for round in 0..5 {
+        let said = gdb(&["-p", &first.pid().to_string()], &["print $pc", "detach"]);
+        assert!(said.contains("$1 = ") && said.contains("detached"), "round {round}: {said}");
+    }
+    wait_for("seized others", || others.iter().all(is_seized).then_some(()));
+    assert!(!is_seized(first), "the program is left to debuggers in this segment");
+    let attach = format!("attach {}", others[0].pid());
+    let said = gdb(&[], &[&attach, "print $pc", "detach"]);
+    assert!(said.contains("$1 = ") && said.contains("detached"), "{said}");
+    wait_for("seized others", || others.iter().all(is_seized).then_some(()));
+    let launched = build("two_loops");
+    let said = gdb(&["--args", launched.to_str().unwrap(), "1"], &["run"]);
+    assert!(said.contains("exited normally"), "{said}");
+    // gdb without a number may attach to anybody later; all are seized again after its end.
+    wait_for("seized others", || others.iter().all(is_seized).then_some(()));
+    agent.signal(libc::SIGTERM);
+    assert!(agent.finish(LIMIT).status.success());
+    let report = report(&segments(&store)[0]);
+    assert_eq!(report["ledger"]["balanced"], true, "{:#}", report["ledger"]);
+    let reasons = report.to_string();
+    assert!(reasons.contains("left to a debugger"), "{reasons}");
+}

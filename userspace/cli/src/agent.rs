@@ -22,7 +22,8 @@ use locality_units::{parse::WrongUse, print::timestamp};
 
 use crate::cli::{
     Cli,
-    agent_args::{AgentArgs, MergeArgs, QueryArgs, QueryFormat, ReleaseArgs},
+    agent_args::{AgentArgs, MergeArgs, QueryArgs, QueryFormat, ReleaseArgs, WhomArgs},
+    config,
 };
 use crate::plan::{self, places};
 
@@ -31,16 +32,18 @@ use crate::plan::{self, places};
 /// # Errors
 /// The agent cannot start.
 pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
-    let words = words(&args);
-    let targets = args.pids.iter().map(|pid| (*pid, proc::start_ticks(*pid).unwrap_or(0))).collect();
+    let page = args.dry_run.then(|| config::page(&args));
+    let words = words(&args.whom);
+    let whom = &args.whom;
+    let targets = whom.pids.iter().map(|pid| (*pid, proc::start_ticks(*pid).unwrap_or(0))).collect();
     let options = agent::Options {
         words: words.clone(),
         targets,
-        own_percent: args.own,
+        own_percent: whom.own(),
         window: args.window,
         keys: Keys {
-            by: args.group.into(),
-            cgroups: args.cgroup.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
+            by: whom.by().into(),
+            cgroups: whom.cgroup.iter().map(|path| path.to_string_lossy().into_owned()).collect(),
         },
         store: args.store,
         store_bytes: args.store_bytes,
@@ -51,20 +54,34 @@ pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
         only_for: args.only_for,
     };
     agent::check(&options)?;
-    check(words, &args.pids)?;
+    if let Some(page) = page {
+        to_stream(std::io::stdout(), page.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    check(words, &args.whom.pids)?;
     agent::run(options).map(|()| ExitCode::SUCCESS)
 }
 
 /// Words of a trace of each segment, without named processes.
-fn words(args: &AgentArgs) -> Vec<OsString> {
-    let mut words: Vec<OsString> = vec!["--overhead".into(), args.overhead.to_string().into()];
-    if args.all {
+fn words(whom: &WhomArgs) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["--overhead".into(), whom.overhead().to_string().into()];
+    words.extend(targets(whom));
+    words
+}
+
+/// Words that name who is traced, and who is not, without named processes.
+pub fn targets(whom: &WhomArgs) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    if whom.all {
         words.push("--all".into());
-    } else if args.namespace {
+    } else if whom.namespace {
         words.push("--namespace".into());
     }
-    for path in &args.cgroup {
+    for path in &whom.cgroup {
         words.extend(["--cgroup".into(), path.clone().into_os_string()]);
+    }
+    for pattern in &whom.exclude {
+        words.extend(["--exclude".into(), pattern.to_string().into()]);
     }
     words
 }

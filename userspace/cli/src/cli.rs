@@ -3,6 +3,7 @@
 pub mod agent_args;
 pub mod calibrate_args;
 pub mod colour;
+pub mod config;
 pub mod diff_args;
 pub mod export_args;
 pub mod help;
@@ -24,7 +25,7 @@ use locality_stream::DataType;
 use locality_units::parse as units;
 
 use self::{colour::When, html::HtmlArgs, part::PartArgs};
-use locality_capture::REGISTERS;
+use locality_capture::{REGISTERS, exclude::Pattern};
 use locality_kernel::sources::select::SampleSource;
 use locality_runner::{
     self as exact,
@@ -115,7 +116,7 @@ pub enum Other {
         estimator: Estimator,
         /// Use only the first part of the trace, of this length, with rates from all of it. Shows
         /// whether the estimates have converged.
-        #[arg(long, value_name = "DURATION", value_parser = units::duration, allow_negative_numbers = true)]
+        #[arg(long, value_name = "DURATION", value_parser = units::duration)]
         first: Option<Duration>,
         /// How to print.
         #[command(flatten)]
@@ -223,7 +224,7 @@ pub enum Other {
     /// Example: sudo locality-bpf doctor -p 1234
     Doctor {
         /// Also examine this process.
-        #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
+        #[arg(short, long, value_name = "PID", value_parser = units::pid)]
         pid: Option<u32>,
         /// Print JSON.
         #[arg(long)]
@@ -470,7 +471,6 @@ pub struct TraceArgs {
         value_name = "PID[,PID…]",
         value_delimiter = ',',
         value_parser = units::pid,
-        allow_negative_numbers = true,
         group = "target",
         required = true
     )]
@@ -487,12 +487,20 @@ pub struct TraceArgs {
     /// Trace the processes of a cgroup (v2), for instance of one container.
     #[arg(long, value_name = "PATH", group = "target")]
     pub cgroup: Vec<PathBuf>,
+    /// Never trace programs that match: container:ID, unit:NAME, exe:FILE, comm:NAME, cgroup:PATH or uid:N,
+    /// with `*`, `?` and `[…]` as in a shell; may be given several times, with --all, --cgroup and
+    /// --namespace.
+    ///
+    /// `exe` without a `/` is the name of the program file, `comm` the name of the process, and `cgroup`
+    /// includes the cgroups below.
+    #[arg(long, value_name = "KIND:GLOB", conflicts_with_all = ["pids", "command"])]
+    pub exclude: Vec<Pattern>,
     /// Launch this command and trace it from its first instruction; exit with its status.
     #[arg(last = true, value_name = "COMMAND", group = "target")]
     pub command: Vec<OsString>,
     /// Stop after this time, as in 10 (seconds), 500ms, 10s, 2m [default: until Ctrl-C or the last
     /// process ends].
-    #[arg(short, long, value_parser = units::duration, value_name = "DURATION", allow_negative_numbers = true)]
+    #[arg(short, long, value_parser = units::duration, value_name = "DURATION")]
     pub duration: Option<Duration>,
     /// The profile file [default: trace.locality; an earlier one becomes trace.locality.old].
     #[arg(short, long, value_name = "FILE")]
@@ -612,7 +620,7 @@ pub struct OutputArgs {
     pub report: Option<PathBuf>,
     /// Rows of each table [default: as many as fit on the screen, 10 or fewer of other text, 100 of
     /// JSON, all of json1].
-    #[arg(long, value_name = "N", value_parser = units::rows, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = units::rows)]
     pub top: Option<usize>,
 }
 

@@ -114,6 +114,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         // so only an agent, set up for the machine, stops threads with `--all`.
         may_stop: !args.no_stop && (targets != Targets::All || is_segment),
         targets,
+        exclude: args.exclude,
         duration: args.duration,
         profile,
         overhead_percent: args.overhead,
@@ -123,6 +124,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         policy: args.policy,
         estimator: args.estimator,
         until_ci: args.until_ci,
+        steps_aside: is_segment,
         outlives_targets: is_segment && !is_named,
         on_release: || (),
         quiet,

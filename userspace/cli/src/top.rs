@@ -17,8 +17,9 @@ use locality_service::live::{Found, Reader};
 use locality_top::{Part, Snapshot, View};
 use locality_units::parse::WrongUse;
 
+use crate::agent::targets;
 use crate::cli::{
-    agent_args::{QueryFormat, TopArgs},
+    agent_args::{QueryFormat, TopArgs, WhomArgs},
     colour::When,
 };
 
@@ -45,7 +46,7 @@ pub fn run(args: &TopArgs, when: When) -> Result<ExitCode> {
     if !INTERVALS.contains(&args.interval) {
         bail!(WrongUse("--interval is 200ms to 1h".to_owned()));
     }
-    let own = is_traced_here(args).then(|| Own::start(args)).transpose()?;
+    let own = args.whom.is_given().then(|| Own::start(&args.whom)).transpose()?;
     let folder = own.as_ref().map_or(&args.store, |own| &own.folder);
     if own.is_none() && locality_service::live::agent(folder).is_none() {
         let lacks_rights = Reader::new(folder).err();
@@ -57,7 +58,7 @@ pub fn run(args: &TopArgs, when: When) -> Result<ExitCode> {
             )
         }));
     }
-    let feed = Feed { reader: Reader::new(folder)?, own, words: words(args), caches: caches() };
+    let feed = Feed { reader: Reader::new(folder)?, own, words: words(&args.whom), caches: caches() };
     let (is_terminal, is_dumb) = (
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
         std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty()),
@@ -67,21 +68,17 @@ pub fn run(args: &TopArgs, when: When) -> Result<ExitCode> {
     if is_batch || !is_terminal || is_dumb { print(args, feed, view) } else { follow(args, feed, view) }
 }
 
-fn is_traced_here(args: &TopArgs) -> bool {
-    args.all || args.namespace || !args.cgroup.is_empty() || !args.pids.is_empty()
-}
-
 /// Who is traced, in words of the first line.
-fn words(args: &TopArgs) -> Option<String> {
+fn words(whom: &WhomArgs) -> Option<String> {
     let list = |names: Vec<String>| names.join(", ");
-    match is_traced_here(args) {
+    match whom.is_given() {
         false => None,
-        true if args.all => Some("the whole machine".to_owned()),
-        true if args.namespace => Some("this pid namespace".to_owned()),
-        true if !args.pids.is_empty() => {
-            Some(format!("process {}", list(args.pids.iter().map(u32::to_string).collect())))
+        true if whom.all => Some("the whole machine".to_owned()),
+        true if whom.namespace => Some("this pid namespace".to_owned()),
+        true if !whom.pids.is_empty() => {
+            Some(format!("process {}", list(whom.pids.iter().map(u32::to_string).collect())))
         }
-        true => Some(list(args.cgroup.iter().map(|path| path.display().to_string()).collect())),
+        true => Some(list(whom.cgroup.iter().map(|path| path.display().to_string()).collect())),
     }
 }
 
@@ -235,26 +232,17 @@ struct Own {
 }
 
 impl Own {
-    fn start(args: &TopArgs) -> Result<Self> {
+    fn start(whom: &WhomArgs) -> Result<Self> {
         let folder = new_folder()?;
         let mut command = Command::new("/proc/self/exe");
         command.args(["--quiet", "agent", "--window", WINDOW, "--store-bytes", STORE_BYTES]);
         command.args(["--only-for", &std::process::id().to_string(), "--store"]).arg(&folder);
-        command.args(["--overhead", &args.overhead.unwrap_or(1.0).to_string()]);
-        command.args(["--own", &args.own.unwrap_or(1.0).to_string()]);
-        if let Some(by) = args.group.and_then(|by| by.to_possible_value()) {
+        command.args(["--overhead", &whom.overhead().to_string(), "--own", &whom.own().to_string()]);
+        if let Some(by) = whom.by().to_possible_value() {
             command.args(["--group", by.get_name()]);
         }
-        if args.all {
-            command.arg("--all");
-        }
-        if args.namespace {
-            command.arg("--namespace");
-        }
-        for path in &args.cgroup {
-            command.arg("--cgroup").arg(path);
-        }
-        for pid in &args.pids {
+        command.args(targets(whom));
+        for pid in &whom.pids {
             command.args(["--pid", &pid.to_string()]);
         }
         // Ctrl-C reaches `top` alone, and messages stay off the table.

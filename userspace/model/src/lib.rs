@@ -156,6 +156,8 @@ pub struct Run {
     pub distance_scatter_ns: Option<u64>,
     /// Touches by the kernel were passed over (`--user-only`), so no reuse is by the kernel.
     pub user_only: bool,
+    /// Patterns of `--exclude`, with the number of processes that each left out.
+    pub excluded: Vec<(String, u64)>,
     /// Version of the tool that wrote the profile.
     pub tool_version: String,
 }

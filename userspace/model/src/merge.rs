@@ -410,6 +410,12 @@ impl Merger {
                 self.into.notices.push(said);
             }
         }
+        for (pattern, n) in run.excluded {
+            match into.excluded.iter_mut().find(|(known, _)| *known == pattern) {
+                Some((_, sum)) => *sum = sum.saturating_add(n),
+                None => into.excluded.push((pattern, n)),
+            }
+        }
         let both = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
         for (words, more) in [
             (&mut into.command, run.command),

@@ -17,9 +17,10 @@ impl Profile {
         let modules = modules.iter_mut().map(|module| &mut module.path);
         let records = records.iter_mut().map(|record| &mut record.name);
         let fields = fields.iter_mut().flat_map(|field| [Some(&mut field.path), field.type_name.as_mut()]);
+        let excluded = run.excluded.iter_mut().map(|(pattern, _)| pattern);
         let all = threads.chain(frames).chain(objects).chain(modules).chain(records).chain(notices);
         let all = all.chain(fields.flatten());
-        for text in all.chain([&mut run.command]).chain(&mut run.sources.heap) {
+        for text in all.chain([&mut run.command]).chain(&mut run.sources.heap).chain(excluded) {
             if text.contains(char::is_control) {
                 *text = printable(text);
             }

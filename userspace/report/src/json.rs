@@ -159,6 +159,13 @@ impl Json<'_> {
             distance_scatter_ns: run.distance_scatter_ns,
             ended_by: run.ended_by.clone(),
             estimator: self.findings.windowed.as_ref().map(|windowed| windowed.estimator.to_string()),
+            excluded: (!run.excluded.is_empty()).then(|| {
+                let excluded = |(pattern, processes): &(String, u64)| schema::run::Excluded {
+                    pattern: pattern.clone(),
+                    processes: *processes,
+                };
+                run.excluded.iter().map(excluded).collect()
+            }),
             host: Host {
                 caches: run.host.caches.iter().map(cache).collect(),
                 cpu: run.host.cpu.clone(),

@@ -12,7 +12,7 @@ use locality_model::{
 use rusqlite::{Connection, Transaction, params};
 
 use crate::data_rows::{self, watch_row};
-use crate::value::{json_numbers, json_pairs, kind_name, mode_name, signed};
+use crate::value::{json_counts, json_numbers, json_pairs, kind_name, mode_name, signed};
 use crate::{flow, loops};
 
 /// Something to be written.
@@ -153,7 +153,7 @@ fn write_row(to: &Transaction<'_>, row: &Row) -> rusqlite::Result<()> {
 
 fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
     to.prepare_cached(
-        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO run VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         run.command,
@@ -178,7 +178,8 @@ fn write_run(to: &Transaction<'_>, run: &Run) -> rusqlite::Result<()> {
         run.sources.heap,
         run.ticks.map(|(all, _)| signed(all)),
         run.ticks.map(|(_, kernel)| signed(kernel)),
-        run.page_faults.map(signed)
+        run.page_faults.map(signed),
+        (!run.excluded.is_empty()).then(|| json_counts(&run.excluded))
     ])?;
     if let Some(processor) = &run.processor {
         loops::write_processor(to, processor)?;

@@ -21,7 +21,8 @@ CREATE TABLE run (
     ended_by TEXT NOT NULL, policy TEXT NOT NULL,
     distance_resolution_ns INTEGER NOT NULL,
     tool_version TEXT NOT NULL,
-    distance_scatter_ns INTEGER, user_only INTEGER, source_heap TEXT, ticks INTEGER, kernel_ticks INTEGER, page_faults INTEGER
+    distance_scatter_ns INTEGER, user_only INTEGER, source_heap TEXT, ticks INTEGER, kernel_ticks INTEGER, page_faults INTEGER,
+    excluded TEXT
 );
 CREATE TABLE cache_level (
     id INTEGER PRIMARY KEY,

@@ -13,7 +13,9 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, Row};
 
 use crate::reader::Decoded;
-use crate::value::{Bounded, kind_named, mode_named, narrow, numbers_json, pairs_json, unsigned};
+use crate::value::{
+    Bounded, counts_json, kind_named, mode_named, narrow, numbers_json, pairs_json, unsigned,
+};
 use crate::{data_tables, flow, loops};
 
 /// Largest id that is believed. Tables are dense vectors; a damaged id must not ask for gigabytes.
@@ -246,6 +248,7 @@ fn run(row: &mut Columns<'_>) -> rusqlite::Result<Run> {
     run.sources.heap = row.added()?;
     run.ticks = row.added()?.map(unsigned).zip(row.added()?.map(unsigned));
     run.page_faults = row.added()?.map(unsigned);
+    run.excluded = row.added::<String>()?.and_then(|text| counts_json(&text)).unwrap_or_default();
     Ok(run)
 }
 

@@ -96,6 +96,19 @@ pub(crate) fn numbers_json(text: &str) -> Option<Vec<u32>> {
     inner.split(',').map(|word| word.parse().ok()).collect()
 }
 
+/// `[["a",1],["b",2]]`.
+pub(crate) fn json_counts(counts: &[(String, u64)]) -> String {
+    let counts: Vec<_> = counts.iter().map(|(text, n)| (text, signed(*n))).collect();
+    // Cannot fail: keys are strings.
+    serde_json::to_string(&counts).unwrap_or_default()
+}
+
+/// Back from [`json_counts`]; `None` for other text.
+pub(crate) fn counts_json(text: &str) -> Option<Vec<(String, u64)>> {
+    let counts: Vec<(String, i64)> = serde_json::from_str(text).ok()?;
+    Some(counts.into_iter().map(|(text, n)| (text, unsigned(n))).collect())
+}
+
 /// Pairs as a JSON array of arrays of two.
 pub(crate) fn json_pairs(pairs: &[(u32, u64)]) -> String {
     let words: Vec<String> = pairs.iter().map(|(a, b)| format!("[{a},{b}]")).collect();

@@ -11,6 +11,9 @@ pub struct WrongUse(pub String);
 
 /// Parses a duration; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
+    if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
+        return Err("a duration must be longer than 0".to_owned());
+    }
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(at);
     let seconds_each = match unit {
@@ -122,6 +125,7 @@ mod tests {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("-5m"), duration("0"));
         for bad in ["", "s", "-1", "0", "1d", "1e400", "nan", "inf", "99999999999999999999999h", "1.2.3"] {
             assert!(duration(bad).is_err(), "{bad}");
         }

@@ -52,6 +52,9 @@ pub struct Health {
     pub lost: Vec<(String, u64)>,
     /// Threads not stopped, by reason.
     pub not_held: Vec<(String, u64)>,
+    /// Patterns of `--exclude`, with the processes that each left out.
+    #[serde(default)]
+    pub excluded: Vec<(String, u64)>,
     /// The ledger balances.
     pub balanced: bool,
     /// Watches cut off by the end of the segment: censored reuses.
@@ -396,6 +399,7 @@ fn health(profile: &Profile) -> Health {
         samples: profile.samples.len() as u64,
         lost: profile.ledger.lost.iter().filter(|(_, n)| *n > 0).cloned().collect(),
         not_held: not_held.into_iter().collect(),
+        excluded: profile.run.excluded.clone(),
         balanced: profile.known_ledger().is_some_and(|ledger| ledger.imbalance().is_none()),
         cut_watches: cut as u64,
         partial: profile.partial,

@@ -33,7 +33,7 @@ use crate::release;
 use crate::rollups::Rollups;
 use crate::store::{self, Store};
 use crate::sys::{self, Wait};
-use crate::totals::{Exposed, Totals, shown_sizes};
+use crate::totals::{Exposed, Totals, excluded, shown_sizes};
 
 /// Shortest window.
 pub const SHORTEST: Duration = Duration::from_secs(1);
@@ -514,6 +514,7 @@ impl Agent {
             targets_cost: rollup.health.cost,
             own_cost,
             longest_stop_ns: rollup.health.longest_stop_ns,
+            excluded: excluded(rollup),
             balanced: rollup.health.balanced,
             last_s,
             store_bytes: self.store.used(),
@@ -584,21 +585,27 @@ impl Agent {
 fn beginning(options: &Options, store: &Path) -> String {
     let mut words = options.words.iter().map(|word| word.to_string_lossy());
     let mut whom: Vec<String> = options.targets.iter().map(|(pid, _)| format!("process {pid}")).collect();
+    let mut without: Vec<String> = Vec::new();
     while let Some(word) = words.next() {
         match &*word {
             "--all" => whom.push("all programs".to_owned()),
             "--namespace" => whom.push("the pid namespace".to_owned()),
             "--cgroup" => whom.extend(words.next().map(|path| path.into_owned())),
+            "--exclude" => without.extend(words.next().map(|pattern| pattern.into_owned())),
             _ => {}
         }
     }
+    let without = match without.as_slice() {
+        [] => String::new(),
+        without => format!(" without {}", without.join(", ")),
+    };
     let places: Vec<String> = options.listen.iter().map(ToString::to_string).collect();
     let metrics = match places.as_slice() {
         [] => "no metrics without --listen".to_owned(),
         places => format!("metrics on {}", places.join(" and ")),
     };
     format!(
-        "traces {}; store {}; {metrics}; first values in {} s",
+        "traces {}{without}; store {}; {metrics}; first values in {} s",
         whom.join(", "),
         store.display(),
         options.window.as_secs_f64()
@@ -691,6 +698,9 @@ mod tests {
             ..options()
         };
         assert!(beginning(&named, Path::new("/s")).starts_with("traces process 7; store /s; no metrics"));
+        let words = ["--all", "--exclude", "uid:0", "--exclude", "comm:a"].map(Into::into).to_vec();
+        let all = beginning(&Options { words, ..options() }, Path::new("/s"));
+        assert!(all.starts_with("traces all programs without uid:0, comm:a; store"), "{all}");
     }
 
     #[test]

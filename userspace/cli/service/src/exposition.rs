@@ -193,6 +193,13 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
     counters(registry, "locality_untraced_seconds", "Time between segments, without samples")
         .get_or_create(&Vec::new())
         .inc_by(totals.untraced_ns as f64 / 1e9);
+    if !exposed.excluded.is_empty() {
+        let help = "Processes that --exclude left out, in the last segment, by kind of pattern";
+        let excluded = numbers(registry, "locality_excluded_processes", help);
+        for (kind, n) in &exposed.excluded {
+            excluded.get_or_create(&vec![("kind", tame(kind))]).set(*n as f64);
+        }
+    }
     let lost = counters(registry, "locality_lost_records", "Records that were lost, by cause");
     for cause in LOSSES {
         let _ = lost.get_or_create(&vec![("cause", cause.to_owned())]);
@@ -317,6 +324,20 @@ mod tests {
         let series = text.lines().filter(|line| !line.starts_with('#')).count();
         assert!((1000..=2000).contains(&series), "{series}");
         assert!(text.contains("group=\"other\""), "{text}");
+    }
+
+    #[test]
+    fn excluded_processes_are_counted_by_kind_with_zeros() {
+        let excluded = [("comm:a", 2), ("comm:b", 1), ("uid:0", 0)].map(|(text, n)| (text.to_owned(), n));
+        let health = Health { excluded: excluded.to_vec(), ..Health::default() };
+        let rollup = Rollup { health, ..Rollup::default() };
+        let exposed = Exposed { excluded: crate::totals::excluded(&rollup), ..exposed(&rollup) };
+        let text = text(Some(&exposed)).unwrap();
+        for (kind, n) in [("comm", "3.0"), ("uid", "0.0")] {
+            let line = format!("locality_excluded_processes{{kind=\"{kind}\"}} {n}\n");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert!(!super::text(Some(&Exposed::default())).unwrap().contains("excluded"));
     }
 
     #[test]

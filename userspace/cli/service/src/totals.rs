@@ -64,6 +64,9 @@ pub(crate) struct Exposed {
     /// as a share of the time of every processor.
     pub own_cost: f64,
     pub longest_stop_ns: u64,
+    /// Processes left out by `--exclude` in the last segment, by kind of pattern.
+    #[serde(default)]
+    pub excluded: BTreeMap<String, u64>,
     pub balanced: bool,
     /// When the last segment ended, seconds since the Unix epoch.
     pub last_s: f64,
@@ -154,6 +157,16 @@ impl Group {
             }
         }
     }
+}
+
+/// Processes left out by `--exclude` in a segment, by kind of pattern.
+pub(crate) fn excluded(rollup: &Rollup) -> BTreeMap<String, u64> {
+    let mut by_kind: BTreeMap<String, u64> = BTreeMap::new();
+    for (pattern, n) in &rollup.health.excluded {
+        let kind = pattern.split(':').next().unwrap_or_default();
+        *by_kind.entry(kind.to_owned()).or_default() += n;
+    }
+    by_kind
 }
 
 /// Sizes of caches shown: the machine's and [`FIXED`].

@@ -2,7 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
+use locality_capture::exclude::Pattern;
 use locality_rollup::By;
 use locality_service::listen::Listen;
 use locality_units::parse as units;
@@ -10,12 +11,12 @@ use locality_units::parse as units;
 /// The folder of an agent's segments and rollups.
 const STORE: &str = "/var/lib/locality-bpf";
 
-/// Options of an agent.
+/// Who is traced by an agent or by `top`, and at what cost.
 #[derive(Debug, Args)]
-pub struct AgentArgs {
+pub struct WhomArgs {
     /// Trace everything that runs. Threads are stopped, but for those of servers that sessions and containers
-    /// depend on; debuggers cannot attach to a traced program.
-    #[arg(short, long, group = "whom", required = true)]
+    /// depend on.
+    #[arg(short, long, group = "whom")]
     pub all: bool,
     /// Trace the processes of a cgroup (v2); may be given several times. Each is a group of its own.
     #[arg(long, value_name = "PATH", group = "whom")]
@@ -23,35 +24,67 @@ pub struct AgentArgs {
     /// Trace the processes of this pid namespace: of a container, or of a pod that shares its namespace.
     #[arg(long, group = "whom")]
     pub namespace: bool,
-    /// Trace running processes; the agent ends with the last of them.
+    /// Trace running processes, until the last of them ends.
     #[arg(
         short,
         long = "pid",
         value_name = "PID[,PID…]",
         value_delimiter = ',',
         value_parser = units::pid,
-        allow_negative_numbers = true,
         group = "whom"
     )]
     pub pids: Vec<u32>,
-    /// What the measurement may cost the traced programs, in percent of their time.
-    #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
-    pub overhead: f64,
-    /// What the agent and its helpers may use, in percent of the time of all processors.
-    #[arg(long, value_parser = units::percent, default_value = "1", value_name = "PERCENT")]
-    pub own: f64,
-    /// Length of a segment: 1s to 1h. Reuses across the end of a segment are not known.
-    #[arg(
-        long,
-        value_parser = units::duration,
-        default_value = "5m",
-        value_name = "DURATION",
-        allow_negative_numbers = true
-    )]
-    pub window: Duration,
+    /// Never trace programs that match: container:ID, unit:NAME, exe:FILE, comm:NAME, cgroup:PATH or uid:N,
+    /// with `*`, `?` and `[…]` as in a shell; may be given several times.
+    ///
+    /// `exe` without a `/` is the name of the program file, `comm` the name of the process, and `cgroup`
+    /// includes the cgroups below. A program is looked at when it starts, and before it is stopped for the
+    /// first time.
+    #[arg(long, value_name = "KIND:GLOB", requires = "whom", conflicts_with = "pids")]
+    pub exclude: Vec<Pattern>,
+    /// What the measurement may cost the traced programs, in percent of their time [default: 1].
+    #[arg(long, value_parser = units::percent, value_name = "PERCENT", requires = "whom")]
+    pub overhead: Option<f64>,
+    /// What tracing and its helpers may use, in percent of the time of all processors [default: 1].
+    #[arg(long, value_parser = units::percent, value_name = "PERCENT", requires = "whom")]
+    pub own: Option<f64>,
+    /// What makes processes one group [default: container].
+    #[arg(long, value_enum, value_name = "WHAT", requires = "whom")]
+    pub group: Option<ByArg>,
+}
+
+impl WhomArgs {
+    /// Budget for the cost of the traced programs, in percent.
+    pub fn overhead(&self) -> f64 {
+        self.overhead.unwrap_or(1.0)
+    }
+
+    /// Budget for the own CPU time, in percent.
+    pub fn own(&self) -> f64 {
+        self.own.unwrap_or(1.0)
+    }
+
     /// What makes processes one group.
-    #[arg(long, value_enum, default_value_t = ByArg::Container, value_name = "WHAT")]
-    pub group: ByArg,
+    pub fn by(&self) -> ByArg {
+        self.group.unwrap_or(ByArg::Container)
+    }
+
+    /// Whether anybody is named.
+    pub fn is_given(&self) -> bool {
+        self.all || self.namespace || !self.cgroup.is_empty() || !self.pids.is_empty()
+    }
+}
+
+/// Options of an agent.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("named").args(["all", "cgroup", "namespace", "pids"]).required(true).multiple(true))]
+pub struct AgentArgs {
+    /// Who is traced.
+    #[command(flatten)]
+    pub whom: WhomArgs,
+    /// Length of a segment: 1s to 1h. Reuses across the end of a segment are not known.
+    #[arg(long, value_parser = units::duration, default_value = "5m", value_name = "DURATION")]
+    pub window: Duration,
     /// Folder of segments and rollups.
     #[arg(long, default_value = STORE, value_name = "DIR")]
     pub store: PathBuf,
@@ -69,6 +102,14 @@ pub struct AgentArgs {
     /// Leave folders of files out of profiles that are served.
     #[arg(long)]
     pub no_paths: bool,
+    /// Take options from this file (TOML), by their names here: `window = "5m"`. Typed options win.
+    ///
+    /// Options that may be given several times have lists: `exclude = ["comm:nginx*", "uid:0"]`.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Check the options, print them as a file for --config, and trace nothing.
+    #[arg(long)]
+    pub dry_run: bool,
     /// Run for `top`, which is this process.
     #[arg(long, value_name = "PID", hide = true)]
     pub only_for: Option<u32>,
@@ -101,37 +142,11 @@ impl From<ByArg> for By {
 /// Options of `top`. Without targets, an agent's store is read.
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Trace everything that runs, as `agent --all` does, until the end of `top`.
-    #[arg(short, long, group = "whose")]
-    pub all: bool,
-    /// Trace the processes of a cgroup (v2); may be given several times. Each is a group of its own.
-    #[arg(long, value_name = "PATH", group = "whose")]
-    pub cgroup: Vec<PathBuf>,
-    /// Trace the processes of this pid namespace.
-    #[arg(long, group = "whose")]
-    pub namespace: bool,
-    /// Trace running processes.
-    #[arg(
-        short,
-        long = "pid",
-        value_name = "PID[,PID…]",
-        value_delimiter = ',',
-        value_parser = units::pid,
-        allow_negative_numbers = true,
-        group = "whose"
-    )]
-    pub pids: Vec<u32>,
-    /// What the measurement may cost the traced programs, in percent of their time [default: 1].
-    #[arg(long, value_parser = units::percent, value_name = "PERCENT", requires = "whose")]
-    pub overhead: Option<f64>,
-    /// What tracing may use, in percent of the time of all processors [default: 1].
-    #[arg(long, value_parser = units::percent, value_name = "PERCENT", requires = "whose")]
-    pub own: Option<f64>,
-    /// What makes processes one group [default: container].
-    #[arg(long, value_enum, value_name = "WHAT", requires = "whose")]
-    pub group: Option<ByArg>,
+    /// Who is traced, until the end of `top`.
+    #[command(flatten)]
+    pub whom: WhomArgs,
     /// The store of a running agent.
-    #[arg(long, default_value = STORE, value_name = "DIR", conflicts_with = "whose")]
+    #[arg(long, default_value = STORE, value_name = "DIR", conflicts_with = "whom")]
     pub store: PathBuf,
     /// Only groups with this text in their names.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -151,8 +166,7 @@ pub struct TopArgs {
         long,
         value_parser = units::duration,
         default_value = "2s",
-        value_name = "DURATION",
-        allow_negative_numbers = true
+        value_name = "DURATION"
     )]
     pub interval: Duration,
     /// text for people; json prints a line for each table.
@@ -174,8 +188,7 @@ pub struct QueryArgs {
         long,
         value_parser = units::duration,
         default_value = "1h",
-        value_name = "DURATION",
-        allow_negative_numbers = true
+        value_name = "DURATION"
     )]
     pub since: Duration,
     /// text for people, json for programs.
@@ -203,8 +216,7 @@ pub struct ReleaseArgs {
         long = "for",
         value_parser = units::duration,
         default_value = "30s",
-        value_name = "DURATION",
-        allow_negative_numbers = true
+        value_name = "DURATION"
     )]
     pub time: Duration,
 }

@@ -14,7 +14,7 @@ const EXPERT: &str = "Expert";
 
 /// Options of a trace by group; the rest are for experts.
 const GROUPS: [(&str, &[&str]); 3] = [
-    (WHAT, &["pids", "all", "namespace", "cgroup", "command"]),
+    (WHAT, &["pids", "all", "namespace", "cgroup", "exclude", "command"]),
     (HOW_LONG, &["duration", "overhead", "own", "heap", "until_ci"]),
     (
         OUTPUT,

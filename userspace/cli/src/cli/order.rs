@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, Command, FromArgMatches as _, error::ErrorKind};
 
-use super::{Cli, colour::When, help};
+use super::{Cli, colour::When, config, help};
 
 /// A page of the parser in place of work: help, the version, or an error in the words.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
         },
         None => words,
     };
+    let words = with_negative_values(&command, words);
+    let (words, added) = config::with_file(&command, words).map_err(refused)?;
     let parsed = command.try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         let text = error.render();
@@ -63,7 +65,7 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
         if lacks && other == Some("merge") {
             return refused("merge needs at least two profiles and a name: `locality-bpf merge A B -o BOTH`".to_owned());
         }
-        if lacks && other == Some("agent") && error.to_string().contains("provided:\n  --all") {
+        if lacks && other == Some("agent") && error.to_string().contains("--all") {
             return refused(
                 "say what to trace: --all, --namespace, --cgroup PATH or -p PID; `locality-bpf agent --help` has the rest"
                     .to_owned(),
@@ -84,6 +86,9 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
         if let Some(word) = unknown.filter(|word| help::command().find_subcommand(word).is_none()) {
             return refused(unknown_word(word));
         }
+        if let Some(why) = added.and_then(|added| added.blame(&text.to_string())) {
+            return refused(why);
+        }
         Page {
             coloured: text.ansi().to_string(),
             plain: text.to_string(),
@@ -93,8 +98,32 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     })
 }
 
+/// The words with `--option=-1` for `--option -1`: the parser would take `-1` or `-5m` for an option, and
+/// not say what is wrong with the number.
+fn with_negative_values(command: &Command, words: Vec<OsString>) -> Vec<OsString> {
+    let other = words.get(1).and_then(|word| command.find_subcommand(word));
+    let own = words.iter().position(|word| word == "--").unwrap_or(words.len());
+    let mut joined: Vec<OsString> = Vec::with_capacity(words.len());
+    for (at, word) in words.into_iter().enumerate() {
+        let is_negative = matches!(word.as_encoded_bytes(), [b'-', b'.' | b'0'..=b'9', ..]) && at < own;
+        let takes = |option: &OsString| {
+            let text = option.to_string_lossy();
+            text.starts_with('-')
+                && [other, Some(command)].into_iter().flatten().any(|command| wants_next(command, option))
+        };
+        match joined.last_mut().filter(|option| is_negative && takes(option)) {
+            Some(option) => {
+                option.push("=");
+                option.push(word);
+            }
+            None => joined.push(word),
+        }
+    }
+    joined
+}
+
 /// Least similarity of a word to a command's name for a hint; the parser's bound for options.
-const ALIKE: f64 = 0.7;
+pub(super) const ALIKE: f64 = 0.7;
 
 /// Message for an unknown word, with the likely meaning.
 fn unknown_word(word: &OsStr) -> String {
@@ -162,7 +191,7 @@ fn options<'a>(command: &'a Command, words: &'a [OsString]) -> impl Iterator<Ite
 }
 
 /// The options in one word: one long name, or several letters.
-fn named<'a>(command: &'a Command, word: &OsStr) -> Vec<&'a Arg> {
+pub(super) fn named<'a>(command: &'a Command, word: &OsStr) -> Vec<&'a Arg> {
     let word = word.to_string_lossy();
     let mut args = command.get_arguments();
     if let Some(long) = word.strip_prefix("--") {
@@ -184,7 +213,7 @@ fn named<'a>(command: &'a Command, word: &OsStr) -> Vec<&'a Arg> {
 }
 
 /// Whether the value of a word's last option is the next word.
-fn wants_next(command: &Command, word: &OsStr) -> bool {
+pub(super) fn wants_next(command: &Command, word: &OsStr) -> bool {
     let Some(arg) = named(command, word).into_iter().next_back().filter(|arg| takes_value(arg)) else {
         return false;
     };
@@ -246,6 +275,31 @@ mod tests {
             );
         }
         assert!(refusal("x -d 3").contains("-- COMMAND"));
+    }
+
+    #[test]
+    fn a_negative_number_is_a_value() {
+        for (line, said) in [
+            ("x agent --all --overhead -1", "write a percentage above 0"),
+            ("x agent --all --own -0.5%", "write a percentage above 0"),
+            ("x agent --all --window -5m", "must be longer than 0"),
+            ("x agent --all --store-bytes -1", "is no size"),
+            ("x agent -p -1", "no process id"),
+            ("x top -p 1 --overhead -1", "write a percentage above 0"),
+            ("x top -i -2s", "must be longer than 0"),
+            ("x top -n -1", "-1 is not in"),
+            ("x -p 1 -d -5m", "must be longer than 0"),
+            ("x -p 1 --max-stop -1ms", "must be longer than 0"),
+            ("x --overhead -1 -p 1", "write a percentage above 0"),
+            ("x query --since -1h", "must be longer than 0"),
+            ("x release --for -1", "must be longer than 0"),
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.contains("invalid value '-") && refusal.contains(said), "{line}: {refusal}");
+        }
+        let cli = of("x -p 1 -d 5 -q").unwrap();
+        assert!(cli.quiet);
+        assert_eq!(of("x -- prog -1").unwrap().trace.command, ["prog", "-1"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::{
 use locality_common::record::SampleRecord;
 
 use super::{
+    aside::ASIDE,
     counters::add,
     event_loop::Capture,
     events::Event,
@@ -60,6 +61,13 @@ impl Capture {
         if let Some(why) = self.why_spared(pid) {
             return Err(io::Error::other(why));
         }
+        let threads = &self.tracees.threads;
+        let is_held = self.tracees.processes.get(&pid).is_some_and(|process| {
+            process.threads.iter().any(|tid| threads.get(tid).is_some_and(|thread| thread.held))
+        });
+        if !is_held && self.exclude(pid) {
+            return Err(io::Error::other("it is excluded"));
+        }
         self.kernel.add_target(pid).map_err(io::Error::other)?;
         let unfit = self.why_unfit(pid);
         let mut held = 0;
@@ -103,6 +111,9 @@ impl Capture {
     fn why_unfit(&self, pid: u32) -> Option<String> {
         if let Some(reason) = self.settings.no_stops {
             return Some(reason.to_owned());
+        }
+        if self.settings.aside.has(pid) {
+            return Some(ASIDE.to_owned());
         }
         if self.settings.spared.is_ancestor(pid) {
             return Some(ANCESTOR.to_owned());
@@ -301,6 +312,10 @@ impl Capture {
         if is_known || proc::status(tid).is_err() || self.why_spared(tgid).is_some() {
             return;
         }
+        if !self.tracees.processes.contains_key(&tgid) && self.exclude(tgid) {
+            self.pending.remove(tid);
+            return;
+        }
         let newborn = self.pending.get(tid);
         let is_newborn = newborn.is_some() && !self.tracees.processes.contains_key(&tgid);
         let holding = match self.tracees.processes.get(&tgid) {
@@ -333,7 +348,8 @@ impl Capture {
     /// follows the birth in the ring.
     pub(super) fn meet_newborn(&mut self, tgid: u32, tid: u32) {
         self.meet(tgid, tid);
-        if !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none() {
+        let is_new = !self.tracees.threads.contains_key(&tid) && self.why_spared(tgid).is_none();
+        if is_new && (self.tracees.processes.contains_key(&tgid) || !self.exclude(tgid)) {
             self.adopt(tgid, tid, self.later());
         }
     }
@@ -341,6 +357,9 @@ impl Capture {
     /// The process runs another program: its other threads are gone, addresses have new meanings,
     /// and the new program is left alone at first.
     pub(super) fn become_another_program(&mut self, tgid: u32) {
+        if self.exclude(tgid) {
+            return;
+        }
         if let Some(heap) = &self.settings.heap {
             heap.exec(tgid, sys::monotonic_ns());
         }

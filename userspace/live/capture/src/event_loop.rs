@@ -15,10 +15,12 @@ use tokio::sync::mpsc as async_mpsc;
 use super::{
     access_counters::Places,
     armed_cost::ArmedCost,
+    aside::Aside,
     code_tables::SharedCode,
     counters::{Costs, add},
     cpu_affinity::Place,
     events::{EndOutcome, Ended, Event, WatchEnd},
+    excluded::ExcludedProcesses,
     exclusions::Exclusions,
     pending_tracees::{PendingTracees, YOUTH},
     shared_regions::SharedRegions,
@@ -64,6 +66,10 @@ pub struct Settings {
     pub registers: u8,
     /// Why no thread may be stopped, if so.
     pub no_stops: Option<&'static str>,
+    /// Who is not seized for a while.
+    pub aside: Aside,
+    /// Receives the process id of each debugger that starts, from an object that reports them.
+    pub debuggers: async_mpsc::UnboundedSender<u32>,
     /// Whether unseized threads may be watched: a trap without its cause would end them.
     pub watch_unheld: bool,
     /// Whether touches by the kernel are passed over.
@@ -104,6 +110,8 @@ pub struct Settings {
 pub enum Command {
     /// Traces a process with all threads; answers with the number of seized threads.
     Attach(u32, tokio::sync::oneshot::Sender<io::Result<usize>>),
+    /// Leaves a process out, if a pattern of `--exclude` matches it.
+    Exclude(u32),
     /// Report the end of this process as the launched command's.
     Launched(u32),
     /// End: disarm everything, drain the ring, release the targets. The thread's state can be started again.
@@ -169,6 +177,8 @@ pub struct Capture {
     pub(super) processors: usize,
     /// Who was born lately.
     pub(super) pending: PendingTracees,
+    /// Who matches a pattern of `--exclude`.
+    pub(super) excluded: ExcludedProcesses,
     /// Ended processes that the controller does not know of yet.
     pub(super) ended: Vec<Ended>,
     /// Counters of the kernel side when this run began.
@@ -238,6 +248,7 @@ impl Capture {
             asked_ns: 0,
             processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             pending: PendingTracees::default(),
+            excluded: ExcludedProcesses::default(),
             silent_turns: 0,
             urgent_window: 0,
             restored_ns: 0,
@@ -251,6 +262,11 @@ impl Capture {
     pub fn set_no_stops(&mut self, why: Option<&'static str>) {
         self.settings.no_stops = why;
         self.silent_turns = 0;
+    }
+
+    /// Processes that are not seized from now on. The thread must not run.
+    pub fn set_aside(&mut self, aside: Aside) {
+        self.settings.aside = aside;
     }
 
     /// Nobody would free a thread from us now, should we hang: the controller has us let go of all.
@@ -307,6 +323,7 @@ impl Capture {
             process.arbiter.restore();
         }
         self.forget_the_dead();
+        self.review_excluded();
         self.outrank_all(now_ns);
     }
 
@@ -388,6 +405,7 @@ impl Capture {
                         // Nobody listens when the controller gave up meanwhile.
                         let _ = answer.send(self.attach(pid));
                     }
+                    Command::Exclude(pid) => drop(self.exclude(pid)),
                     Command::Launched(pid) => self.launched = Some(pid),
                     Command::Finish => {
                         self.finish();

@@ -11,14 +11,25 @@
 //! namespace below the initial namespace is the container's program, hence a target. Servers of
 //! sessions and containers ([`SERVERS`]) are sampled, but not seized, unless `-p` names them.
 //!
+//! Programs that match a pattern of `--exclude` are not traced either.
+//!
 //! The kernel side has a copy of the list (`SPARED`) and
 //! adds children of ours before their first instruction.
 
-use std::{collections::HashMap, os::unix::fs::MetadataExt as _};
+use std::{
+    collections::HashMap,
+    os::unix::fs::MetadataExt as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use locality_common::config::spared;
 
 use locality_kernel::{object::Object, proc};
+
+use crate::exclude::{Facts, Pattern};
 
 /// The first process, parent of all orphans.
 const FIRST: u32 = 1;
@@ -55,6 +66,16 @@ pub struct Exclusions {
     agent: Option<u32>,
     /// Ancestors by process id, with their starts since boot.
     ancestors: HashMap<u32, u64>,
+    /// What the user excludes; common to all copies.
+    excluded: Arc<[Excluded]>,
+}
+
+/// A pattern of `--exclude`.
+#[derive(Debug)]
+struct Excluded {
+    pattern: Pattern,
+    /// Processes that matched, and no earlier pattern.
+    processes: AtomicU64,
 }
 
 impl Exclusions {
@@ -67,7 +88,42 @@ impl Exclusions {
         let chain = chain.take_while(|pid| *pid != 0).take(DEEPEST);
         let ancestors = chain.filter_map(|pid| Some((pid, proc::start_ticks(pid).ok()?))).collect();
         let agent = Some(parent(own)).filter(|parent| has_our_file(*parent).unwrap_or(false));
-        Self { own, first_namespace: !proc::in_pid_namespace(), agent, ancestors }
+        let first_namespace = !proc::in_pid_namespace();
+        Self { own, first_namespace, agent, ancestors, excluded: Arc::default() }
+    }
+
+    /// The same, and the programs that match one of these patterns.
+    #[must_use]
+    pub fn and(self, patterns: &[Pattern]) -> Self {
+        let excluded =
+            |pattern: &Pattern| Excluded { pattern: pattern.clone(), processes: AtomicU64::new(0) };
+        Self { excluded: patterns.iter().map(excluded).collect(), ..self }
+    }
+
+    /// The first pattern of `--exclude` that a process matches, by its number. A process of the tool, or an
+    /// ancestor, may match too: [`Exclusions::why`] comes first.
+    pub fn excluded_by(&self, pid: u32) -> Option<usize> {
+        let facts = Facts::of(pid);
+        self.excluded.iter().position(|excluded| excluded.pattern.matches(&facts))
+    }
+
+    /// Counts a process that matches a pattern.
+    pub(super) fn count(&self, pattern: usize) {
+        if let Some(excluded) = self.excluded.get(pattern) {
+            excluded.processes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The patterns of `--exclude`, with the number of processes that were left out for each so far.
+    pub fn excluded(&self) -> Vec<(String, u64)> {
+        let count =
+            |excluded: &Excluded| (excluded.pattern.to_string(), excluded.processes.load(Ordering::Relaxed));
+        self.excluded.iter().map(count).collect()
+    }
+
+    /// Whether there is a pattern of `--exclude`.
+    pub fn has_patterns(&self) -> bool {
+        !self.excluded.is_empty()
     }
 
     /// Tells the kernel side. A launched command is our child and waits by now.

@@ -7,17 +7,21 @@
 //! `windows` shadow windows, `window_sampling` uses drawn in windows, `watchpoints` armed
 //! watchpoints, `shared_regions` watches of shared words, `trap_cost` the present cost of traps,
 //! `watchdog` the watchdog, `tracees` the traced threads, `pending_tracees` threads too young to be
-//! traced, `cpu_affinity` the waiting thread's processor, `events` messages, `counters` counts.
+//! traced, `excluded` programs that `exclude` describes, `aside` processes
+//! left to debuggers, `cpu_affinity` the waiting thread's processor, `events` messages, `counters` counts.
 
 pub mod access;
 mod access_counters;
 mod armed_cost;
+pub mod aside;
 mod attach;
 mod code_tables;
 pub mod counters;
 mod cpu_affinity;
 mod event_loop;
 pub mod events;
+pub mod exclude;
+mod excluded;
 pub mod exclusions;
 pub mod line_fills;
 mod pending_tracees;

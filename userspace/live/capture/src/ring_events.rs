@@ -241,6 +241,11 @@ impl Capture {
 
     fn on_lifecycle(&mut self, record: &LifecycleRecord) {
         let tid = record.header.tid;
+        if record.event == lifecycle::DEBUGGER {
+            // Nobody listens at the end.
+            let _ = self.settings.debuggers.send(record.header.tgid);
+            return;
+        }
         if let Some(process) = self.tracees.processes.get_mut(&record.header.tgid) {
             process.cpu_ns = process.cpu_ns.max(record.cpu_ns);
         }

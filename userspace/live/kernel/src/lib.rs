@@ -7,6 +7,7 @@ pub mod cgroup;
 #[cfg(feature = "ebpf-log")]
 mod ebpf_log;
 pub mod ending;
+pub mod group;
 pub mod inherited;
 pub mod launch;
 pub mod lock;

@@ -335,6 +335,22 @@ impl Object {
         ))
     }
 
+    /// Has the start of programs with these names reported, also of processes that are no targets.
+    ///
+    /// # Errors
+    /// There are too many, or the map is missing.
+    pub fn report_debuggers(&mut self, names: &[String]) -> Result<()> {
+        let mut map: HashMap<_, [u8; 16], u32> =
+            HashMap::try_from(self.ebpf.map_mut("DEBUGGERS").context("map DEBUGGERS missing")?)?;
+        for name in names {
+            let mut comm = [0; 16];
+            // The kernel's names end with a zero.
+            comm.iter_mut().zip(name.bytes().take(15)).for_each(|(to, byte)| *to = byte);
+            map.insert(comm, 1, 0)?;
+        }
+        Ok(())
+    }
+
     /// Attaches the programs that follow births and deaths.
     pub fn attach_lifecycle(&mut self) -> Result<()> {
         for (name, tracepoint) in AT_LIFECYCLE {
@@ -373,6 +389,12 @@ impl Object {
     /// system: `why` is a value of `locality_common::config::spared`.
     pub fn spare(&mut self, pid: u32, why: u32) -> Result<()> {
         Ok(self.spared.insert(pid, why, 0)?)
+    }
+
+    /// Undoes [`Object::spare`].
+    pub fn unspare(&mut self, pid: u32) {
+        // The kernel side removes the entries of dead processes itself.
+        let _ = self.spared.remove(&pid);
     }
 
     /// Removes a process from the targets.

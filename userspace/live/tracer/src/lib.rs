@@ -13,6 +13,7 @@ pub mod call_stacks;
 mod convergence;
 pub mod core_microbench;
 pub mod cpu_times;
+mod debuggers;
 pub mod event_ledger;
 pub mod governor;
 mod groups;

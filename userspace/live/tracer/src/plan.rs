@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use locality_arbiter::Policy;
+use locality_capture::exclude::Pattern;
 use locality_common::config::CgroupTarget;
 use locality_estimate::estimator::Estimator;
 
@@ -40,6 +41,8 @@ pub enum Following {
 pub struct Plan {
     /// Who.
     pub targets: Targets,
+    /// Programs that are not traced.
+    pub exclude: Vec<Pattern>,
     /// How long.
     pub duration: Option<Duration>,
     /// Profile file.
@@ -76,6 +79,8 @@ pub struct Plan {
     pub estimator: Estimator,
     /// Precision at which the trace ends: half of the widest interval over the bins of time distances.
     pub until_ci: Option<f64>,
+    /// Whether processes are released that a debugger may want, as soon as the debugger starts.
+    pub steps_aside: bool,
     /// Whether the trace goes on when no target is left, for others may come.
     pub outlives_targets: bool,
     /// Called when all targets are released, while the profile is still being completed.

@@ -244,6 +244,7 @@ impl RunSummary<'_> {
             ticks: self.selected.hardware().is_none().then_some((user + kernel, kernel)),
             page_faults: spending.page_faults,
             processor: self.plan.windows.then(|| processor(&self.machine)),
+            excluded: self.spared.excluded(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -261,6 +262,7 @@ impl RunSummary<'_> {
         if !self.left_out.is_empty() || matches!(self.plan.targets, Targets::All) {
             notices.push(not_traced(&self.left_out, proc::in_pid_namespace()));
         }
+        notices.extend(excluded(&self.spared.excluded()));
         notices.extend(not_followed(&self.not_followed));
         notices.extend(Rights::own().losses());
         if let Some(starved) = starved() {
@@ -449,6 +451,17 @@ pub fn not_followed(pids: &[u32]) -> Option<String> {
     ))
 }
 
+/// How many processes each pattern of `--exclude` left out; a pattern without one may be misspelt.
+fn excluded(patterns: &[(String, u64)]) -> Option<String> {
+    let each = patterns.iter().map(|(pattern, n)| match n {
+        0 => format!("none by {pattern}"),
+        1 => format!("1 process by {pattern}"),
+        n => format!("{n} processes by {pattern}"),
+    });
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| format!("Excluded: {}.", each.join(", ")))
+}
+
 fn not_traced(left_out: &BTreeMap<&str, u32>, in_namespace: bool) -> String {
     // A pid namespace does not show the machine's process 1.
     let first = if in_namespace { "" } else { ", process 1 of the machine" };
@@ -631,6 +644,14 @@ mod tests {
             slower.starts_with("stores across") && slower.ends_with("10 times slower (20.0 % of the time)")
         );
         assert!(slower_at(&prices, [0.0, 0.2, 0.1]).unwrap().contains(", and switches between threads, 1.5"));
+    }
+
+    #[test]
+    fn excluded_processes_are_counted_by_pattern() {
+        let patterns = [("comm:a".to_owned(), 2), ("uid:0".to_owned(), 1), ("exe:b".to_owned(), 0)];
+        let notice = "Excluded: 2 processes by comm:a, 1 process by uid:0, none by exe:b.";
+        assert_eq!(excluded(&patterns).unwrap(), notice);
+        assert_eq!(excluded(&[]), None);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! A trace from start to profile: prepares, runs until something ends it, completes the ledger.
 
+mod afresh;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::ExitStatus,
@@ -17,13 +19,14 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
+use self::afresh::Afresh;
 use super::{
     calibrate::{self, Calibration},
     calibration_cache::{self, Remembered},
     convergence::Precision,
     core_microbench,
     cpu_times::CpuTimes,
-    event_ledger,
+    debuggers, event_ledger,
     governor::{self, CostTotals, Governor, UnitCosts},
     plan::{Following, Plan, Targets},
     profile_sink::{Store, Summary, unwritable},
@@ -36,8 +39,8 @@ use super::{
 };
 use locality_capture::watchdog;
 use locality_capture::{
-    Capture, Command, Handle, Settings, SharedCode, SharedRegions, UNGUARDED, Wanted, Windows, counters::get,
-    events::Event, exclusions::Exclusions,
+    Capture, Command, Handle, Settings, SharedCode, SharedRegions, UNGUARDED, Wanted, Windows, aside::Aside,
+    counters::get, events::Event, exclusions::Exclusions,
 };
 use locality_heap::{self as heap, HeapThread, recorder::Recorder};
 use locality_kernel::{
@@ -64,9 +67,6 @@ const SUMMARY_EVERY: Duration = Duration::from_millis(500);
 
 /// Share of the budget for allocation probes; the rest is for samples.
 const HEAP_SHARE: f64 = 0.4;
-
-/// Most watchdogs started after lost ones.
-const WATCHDOGS: u32 = 3;
 
 /// Why no thread is stopped at the user's request.
 const NO_STOP: &str = "--no-stop";
@@ -215,8 +215,11 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
         ending::listen(&file).context("cannot listen to signals")?;
         // Before anything can write to the ring: what is read from it must have been counted.
         let before = object.counters()?;
-        let spared = Exclusions::of_this_process();
+        let spared = Exclusions::of_this_process().and(&plan.exclude);
         spared.announce(&mut object, launched.as_ref().map(|launched| launched.pid))?;
+        if plan.steps_aside {
+            object.report_debuggers(&debuggers::names())?;
+        }
         object.attach_lifecycle()?;
         let (windows, no_windows) = match windows {
             Some(Ok(windows)) => (Some(windows), None),
@@ -301,6 +304,12 @@ struct Trace<'a> {
     shown: Arc<Mutex<Shown>>,
     notables: mpsc::UnboundedReceiver<Notable>,
     cpu: CpuTimes,
+    /// Debuggers that start.
+    debuggers: mpsc::UnboundedReceiver<u32>,
+    /// Who is not seized because of them.
+    aside: Aside,
+    /// Until when all processes of a debugger's user are not seized, and the debugger.
+    aside_until: Option<(Instant, u32)>,
     /// What was asked for.
     pids: Vec<u32>,
     progress: Progress,
@@ -341,6 +350,7 @@ impl<'a> Trace<'a> {
         let first = |cpu: u32| governor::first_period_ns(rate, now.wrapping_add(cpu.into()));
         let clock = Clock::open_with(&object, &summary.selected, first)?;
         let (events, queue) = mpsc::channel(QUEUE);
+        let (started_debugger, debuggers) = mpsc::unbounded_channel();
         let heap = heap.map(|source| {
             let settings = heap::Settings {
                 share: HEAP_SHARE * plan.overhead_percent / 100.0,
@@ -369,6 +379,8 @@ impl<'a> Trace<'a> {
                 watchdog::Standing::Absent => Some(UNGUARDED),
                 _ => None,
             },
+            aside: Aside::default(),
+            debuggers: started_debugger,
             watch_unheld: plan.watch_unheld,
             user_only: plan.user_only,
             trap_cost_ns: prices.trap_ns,
@@ -412,6 +424,9 @@ impl<'a> Trace<'a> {
             shown,
             notables,
             cpu: CpuTimes::default(),
+            debuggers,
+            aside: Aside::default(),
+            aside_until: None,
             pids: Vec::new(),
             command_status: None,
         })
@@ -444,7 +459,10 @@ impl<'a> Trace<'a> {
                 return Ok(());
             }
             (_, Some(launched)) => vec![launched.pid],
-            _ => return Ok(()),
+            _ => {
+                self.exclude_running();
+                return Ok(());
+            }
         };
         if let Some(launched) = launched {
             self.capture.send(Command::Launched(launched.pid));
@@ -469,6 +487,15 @@ impl<'a> Trace<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves running programs out before the first sample. Others of the machine are met at their samples.
+    fn exclude_running(&self) {
+        let spared = &self.summary.spared;
+        let running = proc::all().into_iter().filter(|_| spared.has_patterns());
+        for pid in running.filter(|pid| spared.excluded_by(*pid).is_some() && spared.why(*pid).is_none()) {
+            self.capture.send(Command::Exclude(pid));
+        }
     }
 
     /// Has the launched command's program probed before its first instruction.
@@ -503,8 +530,12 @@ impl<'a> Trace<'a> {
                 _ = signals.pause.recv() => {
                     self.clock.stop();
                     self.progress.clear();
-                    self.start_afresh(true).await?;
+                    self.start_afresh(Afresh::Paused).await?;
                     self.clock.start()?;
+                    continue;
+                }
+                Some(debugger) = self.debuggers.recv() => {
+                    self.step_aside(debugger).await?;
                     continue;
                 }
                 notable = self.notables.recv() => match notable {
@@ -514,7 +545,7 @@ impl<'a> Trace<'a> {
                     }
                     Some(Notable::Unguarded) => {
                         self.summary.watchdogs_lost += 1;
-                        self.start_afresh(false).await?;
+                        self.start_afresh(Afresh::Unguarded).await?;
                         continue;
                     }
                     Some(Notable::NoTargets) if self.summary.plan.outlives_targets => continue,
@@ -523,6 +554,7 @@ impl<'a> Trace<'a> {
                     None => "the assembler thread ended".to_owned(),
                 },
                 _ = ticks.tick() => {
+                    self.return_from_aside().await?;
                     let over = until.is_some_and(|until| Instant::now() >= until);
                     if self.precision.as_mut().is_some_and(Precision::turn) {
                         return Ok("the asked precision".to_owned());
@@ -592,56 +624,6 @@ impl<'a> Trace<'a> {
     /// Samples a second, and accesses a hardware sample.
     fn pacing(&self) -> (f64, u64) {
         (self.governor.rate(), self.clock.period_accesses())
-    }
-
-    /// Starts another watchdog, unless whoever ends them is at it again and again.
-    fn guard_again(&mut self) -> Result<()> {
-        loop {
-            anyhow::ensure!(self.summary.watchdogs_lost <= WATCHDOGS, "too many watchdogs were lost");
-            self.heartbeat.start_watchdog()?;
-            match self.heartbeat.standing() {
-                Ok(standing) => {
-                    self.summary.standing = standing;
-                    return Ok(());
-                }
-                // The watchdog was lost before it was placed.
-                Err(_) => self.summary.watchdogs_lost += 1,
-            }
-        }
-    }
-
-    /// Lets every target go and attaches again; for Ctrl-Z, stops in between until continued.
-    async fn start_afresh(&mut self, stop: bool) -> Result<()> {
-        self.capture.send(Command::Finish);
-        let mut capture = self.capture.join()?;
-        if !stop {
-            let guarded = self.guard_again();
-            tracing::debug!(?guarded, "the watchdog was lost");
-            let may_stop = self.summary.plan.may_stop;
-            capture.set_no_stops(match guarded {
-                Ok(()) if may_stop => None,
-                Ok(()) => Some(NO_STOP),
-                Err(_) => Some(UNGUARDED),
-            });
-        }
-        if stop {
-            // Without that thread nothing limits their cost.
-            let heap = self.heap.as_ref().map(HeapThread::heap);
-            heap.inspect(|heap| heap.away());
-            // SAFETY: a system call with plain arguments. It returns when somebody continues us.
-            unsafe { libc::raise(libc::SIGSTOP) };
-            heap.inspect(|heap| heap.back());
-        }
-        self.capture = capture.start()?;
-        self.meet_processes();
-        let mut all: HashSet<u32> = self.cpu.pids().collect();
-        all.extend(&self.pids);
-        for pid in all.into_iter().filter(|pid| proc::status(*pid).is_ok()) {
-            // A process that ended meanwhile is reported as ended, not as an error.
-            let held = self.attach_to(&self.capture, pid).await?;
-            tracing::debug!(?held, "process {pid} taken up again");
-        }
-        Ok(())
     }
 
     /// Lets the targets go, empties the queues, completes the ledger and the file.

@@ -29,6 +29,9 @@ pub struct Run {
     /// Live: how weights were found. Absent without windows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimator: Option<String>,
+    /// Live: patterns of `--exclude`, with the processes left out; absent without patterns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excluded: Option<Vec<Excluded>>,
     /// Exact: exit status of the command, as in a shell:
     /// 128 and the signal if a signal ended the command.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,6 +78,17 @@ pub struct Run {
     /// Live: watchpoints armed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watches: Option<u64>,
+}
+
+/// A pattern of `--exclude`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Excluded {
+    /// The pattern: `comm:nginx*`.
+    pub pattern: String,
+    /// Processes that match, and no earlier pattern.
+    pub processes: u64,
 }
 
 /// How accesses were seen.

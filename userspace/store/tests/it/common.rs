@@ -341,6 +341,7 @@ pub fn random_profile(seed: u64, samples: usize) -> Profile {
                 (all, rng.u64(..=all))
             }),
             page_faults: maybe(rng, |rng| rng.u64(..1 << 40)),
+            excluded: (0..rng.usize(..3)).map(|_| (text(rng), number(rng))).collect(),
             processor: maybe(rng, |rng| Processor {
                 clock: 0.5 + rng.f64(),
                 levels: [(); 3].map(|()| [(); 3].map(|()| rng.f64() * 500.0)),
