@@ -108,7 +108,8 @@ fn record(ctx: &RawTracePointContext, event: u32, Ids { tgid, tid }: Ids, other:
     // Births and deaths may come in storms, and only a reader that
     // follows the heap waits for the records: a child inherits blocks.
     let is_child = event == lifecycle::FORK && other.tgid != tgid;
-    let is_awaited = matches!(event, lifecycle::EXEC | lifecycle::DEBUGGER) || (is_child && maps::heap() != 0);
+    let is_awaited =
+        matches!(event, lifecycle::EXEC | lifecycle::DEBUGGER) || (is_child && maps::heap() != 0);
     let wake = if is_awaited { Wake::Now } else { Wake::NextTurn };
     submit_small(&record, wake);
 }

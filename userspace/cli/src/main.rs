@@ -13,8 +13,9 @@ use locality_approximate::{Accesses, Options};
 use locality_bpf::agent;
 use locality_bpf::calibrate;
 use locality_bpf::cli::{
-    ExactArgs, Format, Other, OutputArgs,
+    Format, Other, OutputArgs,
     colour::When,
+    exact_args::ExactArgs,
     html::HtmlArgs,
     order, pages,
     part::{self, PartArgs},

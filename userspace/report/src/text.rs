@@ -653,39 +653,6 @@ impl<'a> Page<'a> {
         remarks.iter().for_each(|remark| self.paragraph(remark));
     }
 
-    /// Loops with their accesses.
-    fn loops(&mut self, loops: &[schema::loops::Loop]) {
-        let rows = loops_text::table(loops, self.options.top, WIDTH);
-        if !rows.is_empty() {
-            self.heading(
-                "Loops by CPU time",
-                "(cycles of an iteration; core: if all lines were in the first cache)",
-            );
-            rows.iter().for_each(|line| self.line(line));
-            self.paragraph(
-                "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
-                 Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
-                 New lines are lines of 64 bytes that a window shows for the first time.",
-            );
-        }
-    }
-
-    /// Branches of loops that may be mispredicted often.
-    fn branches(&mut self, branches: &[schema::parallelism::Branch]) {
-        let rows = loops_text::branches(branches, self.options.top, WIDTH);
-        if !rows.is_empty() {
-            self.heading(
-                "Branches that may be mispredicted often",
-                "(in the code of loops; share of executions)",
-            );
-            rows.iter().for_each(|line| self.line(line));
-            self.paragraph(
-                "At most: by a predictor that sees windows alone; a processor's sees all of the program and misses \
-                 fewer. Entropy: bits of information in an outcome if only the share taken is known.",
-            );
-        }
-    }
-
     /// Parallelism of windows.
     fn parallelism(&mut self) {
         let Some(found) = &self.findings.execution else { return };

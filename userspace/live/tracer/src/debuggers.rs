@@ -73,11 +73,11 @@ mod tests {
     #[test]
     fn numbers_of_arguments_are_found_in_every_form() {
         for (line, expected) in [
-            ("gdb\0-p\012\0", vec![12]),
+            ("gdb\0-p\x0012\0", vec![12]),
             ("gdb\0-p12\0", vec![12]),
             ("gdb\0--pid=12\0", vec![12]),
-            ("gdb\0./prog\012\0", vec![12]),
-            ("strace\0-f\0-p\012,13\0", vec![12, 13]),
+            ("gdb\0./prog\x0012\0", vec![12]),
+            ("strace\0-f\0-p\x0012,13\0", vec![12, 13]),
             ("12\0./prog\0--x\0", vec![]),
         ] {
             assert_eq!(numbers(line.as_bytes()), expected, "{line:?}");

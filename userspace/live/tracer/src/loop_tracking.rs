@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use locality_loops::{Graph, Loop, Observed, Transfers, Window, transfers};
-use locality_model::{LoopBranch, LoopNeeds, StackId};
+use locality_model::{Dependence, LoopBranch, LoopNeeds, StackId};
 use locality_rate::{ChainStep, Constraint, Demand, Machine, Misses, Replay, Timing, WindowView};
 
 /// Recorded loops of one window: those with the most instructions.
@@ -207,6 +207,15 @@ fn branches(
         of
     };
     found.into_iter().map(sorted).collect()
+}
+
+/// The source of an address for the profile.
+pub fn source_of(found: locality_loops::Dependence) -> Dependence {
+    match found {
+        locality_loops::Dependence::None => Dependence::None,
+        locality_loops::Dependence::Indexed => Dependence::Indexed,
+        locality_loops::Dependence::Chased => Dependence::Chased,
+    }
 }
 
 /// An instruction of a chain for the profile.

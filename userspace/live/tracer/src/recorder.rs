@@ -12,9 +12,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use locality_model::{
-    Access, AccessKind, Accessed, Dependence, Frame, FrameId, GroupId, Load, LoadId, LoopAccess, LoopBranch,
-    Module, ModuleId, Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch,
-    Use, UseId, Watch, WatchId, Window,
+    Access, AccessKind, Accessed, Frame, FrameId, GroupId, Load, LoadId, LoopAccess, Module, ModuleId,
+    Outcome, Sample, SampleId, Seen, SeenLoop, Stack, StackId, Thread, ThreadId, Touch, Use, UseId, Watch,
+    WatchId, Window,
 };
 use locality_shadow::End;
 use locality_symbols::{
@@ -24,7 +24,7 @@ use locality_symbols::{
 use super::{
     call_stacks::{Sites, Walk, frames_at, is_worker, worker},
     groups::Groups,
-    loop_tracking::{LoopTracker, TimedLoop, recorded},
+    loop_tracking::{LoopTracker, TimedLoop, recorded, source_of},
     object_thread::Told,
     parallelism_tracking::ParallelismTracker,
     plan::Recorded,
@@ -516,7 +516,7 @@ impl Assembler {
         let Some((found, flow)) = found else { return };
         self.flow(sample, pid, &flow);
         let of = (pid, self.processes.generation(pid));
-        for TimedLoop { found, core_cycles, bound, needs, chain, branches } in found {
+        for TimedLoop { found, core_cycles, bound, needs, chain, mut branches } in found {
             let path = Path { called: found.called, returned: found.returned, ..Path::default() };
             let mut trips = found.trips;
             trips.sort_unstable();
@@ -536,11 +536,7 @@ impl Assembler {
                     stride_count: access.stride_count,
                     steps: access.steps,
                     outer_stride: access.outer_stride,
-                    dependence: match access.dependence {
-                        locality_loops::Dependence::None => Dependence::None,
-                        locality_loops::Dependence::Indexed => Dependence::Indexed,
-                        locality_loops::Dependence::Chased => Dependence::Chased,
-                    },
+                    dependence: source_of(access.dependence),
                     address: access.address,
                     values: access.values.filter(|_| self.with_values),
                 }
@@ -548,11 +544,7 @@ impl Assembler {
             let by_access = by_access.collect();
             let step = |(ip, step)| recorded(ip, self.loop_stack(of, walk, &path, ip), &step);
             let chain = chain.into_iter().map(step).collect();
-            let with_stack = |branch: LoopBranch| LoopBranch {
-                stack: self.loop_stack(of, walk, &path, branch.ip),
-                ..branch
-            };
-            let branches = branches.into_iter().map(with_stack).collect();
+            branches.iter_mut().for_each(|of_ip| of_ip.stack = self.loop_stack(of, walk, &path, of_ip.ip));
             let stack = self.loop_stack(of, walk, &path, found.header);
             let latch = self.loop_stack(of, walk, &path, found.latch);
             self.store.seen_loop(SeenLoop {

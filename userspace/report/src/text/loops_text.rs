@@ -2,6 +2,7 @@
 
 use locality_units::print::{count, percent};
 
+use super::WIDTH;
 use super::screen::{
     names::{self, name},
     numbers::{Between, short},
@@ -21,8 +22,43 @@ const SMALL: f64 = 0.005;
 /// A share of steps from which on the stride is said without its share.
 const NEARLY_ALL: f64 = 0.95;
 
+impl super::Page<'_> {
+    /// Loops with their accesses.
+    pub(super) fn loops(&mut self, loops: &[Loop]) {
+        let rows = table(loops, self.options.top, WIDTH);
+        if !rows.is_empty() {
+            self.heading(
+                "Loops by CPU time",
+                "(cycles of an iteration; core: if all lines were in the first cache)",
+            );
+            rows.iter().for_each(|line| self.line(line));
+            self.paragraph(
+                "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
+                 Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
+                 New lines are lines of 64 bytes that a window shows for the first time.",
+            );
+        }
+    }
+
+    /// Branches of loops that may be mispredicted often.
+    pub(super) fn branches(&mut self, branches: &[Branch]) {
+        let rows = branch_rows(branches, self.options.top, WIDTH);
+        if !rows.is_empty() {
+            self.heading(
+                "Branches that may be mispredicted often",
+                "(in the code of loops; share of executions)",
+            );
+            rows.iter().for_each(|line| self.line(line));
+            self.paragraph(
+                "At most: by a predictor that sees windows alone; a processor's sees all of the program and misses \
+                 fewer. Entropy: bits of information in an outcome if only the share taken is known.",
+            );
+        }
+    }
+}
+
 /// Branches that may be mispredicted often, a line each; empty without one.
-pub(super) fn branches(branches: &[Branch], top: Option<usize>, columns: usize) -> Vec<String> {
+fn branch_rows(branches: &[Branch], top: Option<usize>, columns: usize) -> Vec<String> {
     /// Fewer windows, and a smaller share, say nothing of a branch.
     const FEWEST: u64 = 5;
     const LEAST: f64 = 0.01;
@@ -51,7 +87,7 @@ pub(super) fn branches(branches: &[Branch], top: Option<usize>, columns: usize) 
 }
 
 /// The table, a line each; empty without loops.
-pub(super) fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<String> {
+fn table(loops: &[Loop], top: Option<usize>, columns: usize) -> Vec<String> {
     let least = if top.is_some() { f64::MIN_POSITIVE } else { SMALL };
     let is_shown = |one: &&Loop| one.share.value.finite().is_some_and(|share| share >= least);
     let shown: Vec<&Loop> = loops.iter().filter(is_shown).collect();
