@@ -227,6 +227,8 @@ impl Toolchain {
             if [
                 "CARGO_BUILD",
                 "CARGO_ENCODED",
+                // Incremental compilation makes another object.
+                "CARGO_INCREMENTAL",
                 "CARGO_PROFILE",
                 "CARGO_TARGET",
                 "RUSTC",

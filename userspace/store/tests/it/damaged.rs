@@ -300,7 +300,8 @@ fn version_5_is_read() {
 /// What files before version 5 lack.
 const WITHOUT_LOOPS: &str = "DROP TABLE process_group; ALTER TABLE sample DROP COLUMN of_group;
     DROP TABLE window_execution; DROP TABLE window_flow; DROP TABLE loop_reading; DROP TABLE kernel_sample; DROP TABLE loop; DROP TABLE loop_access; DROP TABLE processor;
-    ALTER TABLE run DROP COLUMN page_faults; ALTER TABLE run DROP COLUMN kernel_ticks; ALTER TABLE run DROP COLUMN ticks;";
+    ALTER TABLE run DROP COLUMN excluded; ALTER TABLE run DROP COLUMN page_faults;
+    ALTER TABLE run DROP COLUMN kernel_ticks; ALTER TABLE run DROP COLUMN ticks;";
 
 /// What files before version 7 lack.
 const WITHOUT_FLOW: &str = "DROP TABLE window_execution; DROP TABLE window_flow; DROP TABLE loop_reading;
@@ -319,6 +320,7 @@ fn without_loops(profile: &mut Profile) {
     profile.loops.clear();
     profile.kernel_samples.clear();
     (profile.run.ticks, profile.run.page_faults, profile.run.processor) = (None, None, None);
+    profile.run.excluded.clear();
 }
 
 fn without_counts(profile: &mut Profile) {
