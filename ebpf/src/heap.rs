@@ -23,7 +23,7 @@ use locality_common::{
 use crate::{
     heap_site::{Call, maps_a_block, note_small, place, return_address},
     maps::{HEAP_LIVE, HEAP_PENDING, HEAP_SETTINGS, HELD},
-    ring::{count_shared, submit_heap},
+    ring::{count, submit_heap},
     task::Task,
 };
 
@@ -68,7 +68,7 @@ fn entered(regs: *mut pt_regs) -> bool {
     // SAFETY: the context is valid for the program's whole run.
     let cookie = unsafe { bpf_get_attach_cookie(regs.cast()) };
     let stepped = cookie & function::STEPPED != 0;
-    count_shared(if stepped { counter::HEAP_STEPPED_CALLS } else { counter::HEAP_CALLS });
+    count(if stepped { counter::HEAP_STEPPED_CALLS } else { counter::HEAP_CALLS });
     let which = (cookie & function::MASK) as u32;
     // SAFETY: as above.
     let (first, second, third, fourth, rsp) =
@@ -83,7 +83,7 @@ fn entered(regs: *mut pt_regs) -> bool {
     let nested = outer.is_some_and(|outer| outer.epoch == settings.epoch && is_within(outer, rsp));
     if which == function::FREE || which == function::MUNMAP {
         if nested {
-            count_shared(counter::HEAP_NESTED);
+            count(counter::HEAP_NESTED);
         } else {
             freed(&call, which, first, second);
         }
@@ -101,23 +101,23 @@ fn entered(regs: *mut pt_regs) -> bool {
         _ => (first, 0),
     };
     if nested || which == function::MMAP && !maps_a_block(&call, rsp, fourth) {
-        count_shared(counter::HEAP_NESTED);
+        count(counter::HEAP_NESTED);
         return false;
     }
     if bytes < settings.min_bytes && !(reallocates(which) && is_live(&call, block)) {
-        count_shared(counter::HEAP_SMALL);
+        count(counter::HEAP_SMALL);
         if cookie & function::OWN != 0 && which != function::MMAP {
             note_small(call.tid, rsp);
         }
         return false;
     }
     if outer.is_some_and(|outer| is_above(outer, rsp, settings.epoch)) {
-        count_shared(counter::HEAP_UNFOLLOWED);
+        count(counter::HEAP_UNFOLLOWED);
         return false;
     }
     // A probed return makes a system call (`uretprobe`, Linux 6.11): strace 6.1 dies of the call.
     if Task::current().has_tracer() && HELD.get_ptr(call.tid).is_none() {
-        count_shared(counter::HEAP_UNFOLLOWED);
+        count(counter::HEAP_UNFOLLOWED);
         return false;
     }
     let return_address = return_address(rsp);
@@ -132,7 +132,7 @@ fn entered(regs: *mut pt_regs) -> bool {
         function: which,
     };
     let followed = HEAP_PENDING.insert(call.tid, pending, u64::from(BPF_ANY)).is_ok();
-    count_shared(if followed { counter::HEAP_FOLLOWED } else { counter::HEAP_UNFOLLOWED });
+    count(if followed { counter::HEAP_FOLLOWED } else { counter::HEAP_UNFOLLOWED });
     followed
 }
 
@@ -165,12 +165,12 @@ fn freed(call: &Call, which: u32, address: u64, unmapped_bytes: u64) {
     let key = LiveKey { address, tgid: call.tgid, reserved: 0 };
     // SAFETY: an entry removed meanwhile is a block freed twice.
     let Some(bytes) = (unsafe { HEAP_LIVE.get(key) }).map(|block| block.bytes) else {
-        count_shared(counter::HEAP_FREE_UNKNOWN);
+        count(counter::HEAP_FREE_UNKNOWN);
         return;
     };
     if which == function::MUNMAP && unmapped_bytes < bytes {
         // The rest of the block retains the name.
-        count_shared(counter::HEAP_FREE_UNKNOWN);
+        count(counter::HEAP_FREE_UNKNOWN);
         return;
     }
     let _ = HEAP_LIVE.remove(key);
@@ -214,7 +214,7 @@ fn returned(regs: *mut pt_regs) {
     };
     let mut old = if reallocates(which) { pending.block } else { 0 };
     if address == 0 {
-        count_shared(counter::HEAP_FAILED);
+        count(counter::HEAP_FAILED);
         // The old block stays if memory was short, and is gone if size 0 was requested.
         if old != 0 && pending.bytes == 0 {
             freed(&call, function::FREE, old, 0);
@@ -235,7 +235,7 @@ fn returned(regs: *mut pt_regs) {
     let block = LiveBlock { bytes: pending.bytes, since_ns: call.now };
     let key = LiveKey { address, tgid: call.tgid, reserved: 0 };
     if HEAP_LIVE.insert(key, block, u64::from(BPF_ANY)).is_err() {
-        count_shared(counter::HEAP_LIVE_FULL);
+        count(counter::HEAP_LIVE_FULL);
     }
     submit_heap(&HeapRecord {
         header: call.header(kind::HEAP, size_of::<HeapRecord>()),

@@ -1,6 +1,7 @@
 //! `thread_fork`, `process_exec`, `thread_exit`: births, program changes and deaths of targets.
 //! Keeps the target map and the map of seized threads true in the kernel, so that no forked process is missed
-//! and no entry of a dead thread stays.
+//! and no entry of a dead thread stays. Starts of debuggers are reported of every process, where an agent
+//! asks.
 
 use aya_ebpf::{
     helpers::generated::{bpf_get_current_comm, bpf_get_smp_processor_id, bpf_ktime_get_ns},

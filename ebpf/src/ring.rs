@@ -10,12 +10,13 @@ use locality_common::{counter, heap::HeapRecord};
 
 use crate::maps::{COUNTERS, HEAP_RING, RING, Scratch};
 
-/// Adds one to a counter of this CPU.
+/// Adds one to a counter of this CPU, in one instruction: a program may be interrupted by another task's
+/// run of the program, or by a program of the sampling clock, which counts too.
 #[inline(always)]
 pub fn count(index: u32) {
     if let Some(counter) = COUNTERS.get_ptr_mut(index) {
-        // SAFETY: the map lookup returned this CPU's slot, and only this CPU writes it.
-        unsafe { *counter += 1 };
+        // SAFETY: the map lookup returned a live slot; the instruction changes nothing but that word.
+        unsafe { asm!("lock *(u64 *)({slot} + 0) += {one}", slot = in(reg) counter, one = in(reg) 1u64) };
     }
 }
 
@@ -57,16 +58,6 @@ fn output(data: *mut c_void, bytes: u64, wake: Wake) {
     count(if failed == 0 { counter::SUBMITTED } else { counter::LOST_RING_FULL });
 }
 
-/// Adds one to a counter of this CPU, from a program that
-/// may be interrupted by another task's run of the program.
-#[inline(always)]
-pub fn count_shared(index: u32) {
-    if let Some(counter) = COUNTERS.get_ptr_mut(index) {
-        // SAFETY: the map lookup returned a live slot; the instruction changes nothing but that word.
-        unsafe { asm!("lock *(u64 *)({slot} + 0) += {one}", slot = in(reg) counter, one = in(reg) 1u64) };
-    }
-}
-
 /// Sends an event of a block. The reader is never woken.
 #[inline(always)]
 pub fn submit_heap(record: &HeapRecord) {
@@ -80,7 +71,7 @@ pub fn submit_heap(record: &HeapRecord) {
             Wake::NextTurn.flags(),
         )
     };
-    count_shared(if failed == 0 { counter::HEAP_RECORDED } else { counter::HEAP_LOST });
+    count(if failed == 0 { counter::HEAP_RECORDED } else { counter::HEAP_LOST });
 }
 
 /// Room of `BYTES` bytes in the ring for a site's record; null without room.
@@ -90,7 +81,7 @@ pub fn room_for_site<const BYTES: u64>() -> *mut u8 {
     // SAFETY: a helper call on a live map.
     let room = unsafe { bpf_ringbuf_reserve((&raw const HEAP_RING).cast_mut().cast(), BYTES, 0) };
     if room.is_null() {
-        count_shared(counter::HEAP_SITES_LOST);
+        count(counter::HEAP_SITES_LOST);
     }
     room.cast()
 }
@@ -104,5 +95,5 @@ pub fn room_for_site<const BYTES: u64>() -> *mut u8 {
 pub unsafe fn submit_site(room: *mut u8) {
     // SAFETY: the caller vouches for the room.
     unsafe { bpf_ringbuf_submit(room.cast(), Wake::NextTurn.flags()) };
-    count_shared(counter::HEAP_SITES);
+    count(counter::HEAP_SITES);
 }
