@@ -1,4 +1,5 @@
-/* Three branches in a loop: of a random bit, of one random number in ten, and of every third turn. `branches SECONDS` */
+/* Three branches in a loop: of a random bit, of one random number in ten, and of every third turn.
+ * `branches SECONDS` */
 // build: gcc -O1 -g -o $BIN $SRC
 #include <stdint.h>
 #include <stdio.h>

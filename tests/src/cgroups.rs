@@ -6,6 +6,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::programs::build;
+use crate::target::Target;
+
 /// A cgroup below a root; dropping it kills the processes inside.
 #[derive(Debug)]
 pub struct Cgroup {
@@ -59,6 +62,13 @@ impl Cgroup {
             true => self.set("freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
             false => self.set("cgroup.freeze", if frozen { "1" } else { "0" }),
         }
+    }
+
+    /// A test program in the cgroup from its first instruction.
+    pub fn target(&self, program: &str, arguments: &[&str]) -> Target {
+        let mut command = Command::new(build(program));
+        command.args(arguments);
+        Target::start_command(self.start(&command))
     }
 
     /// A command in the cgroup from its first instruction.

@@ -83,6 +83,17 @@ impl Tracer {
         Traced { status: finished.status, stdout: finished.stdout.join("\n"), stderr: finished.stderr }
     }
 
+    /// Runs the tracer with a command, which owns stdout: the JSON report goes through a file. Panics
+    /// without a report.
+    pub fn report_of(self, command: impl IntoIterator<Item = impl AsRef<OsStr>>) -> (Traced, Value) {
+        let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("no folder: {e}"));
+        let file = folder.path().join("report");
+        let done = self.args(["--report"]).args([&file]).args(["--"]).args(command).run();
+        let text =
+            std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
+        (done, serde_json::from_str(&text).unwrap_or_else(|e| panic!("no JSON: {e}\n{text}")))
+    }
+
     /// Runs the tracer to the end and returns the JSON report; panics unless the run succeeded.
     pub fn report(self) -> Value {
         self.run().report()

@@ -157,7 +157,7 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    let _program = Target::start_command(cgroup.start(&Command::new(build("column_walk"))));
+    let _program = cgroup.target("column_walk", &[]);
     let (port, socket) = (free_port(), folder.path().join("socket"));
     let (tcp, unix) = (format!("127.0.0.1:{port}"), format!("unix:{}", socket.display()));
     let name = cgroup.folder().to_str().unwrap();
@@ -358,11 +358,7 @@ fn debuggers_work_while_an_agent_traces() {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    let start = || {
-        let mut command = Command::new(build("two_loops"));
-        command.arg("120");
-        Target::start_command(cgroup.start(&command))
-    };
+    let start = || cgroup.target("two_loops", &["120"]);
     let programs = [start(), start(), start()];
     let is_seized = |program: &Target| {
         let status = fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();

@@ -7,12 +7,7 @@ use locality_tests::{Traced, Tracer, build, requires};
 use serde_json::Value;
 
 fn exact(options: &[&str], command: &[&str]) -> (Traced, Value) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("report");
-    let tracer = Tracer::new().args(["exact", "--format", "json1", "--report"]).args([&file]);
-    let done = tracer.args(options).args(["--"]).args(command).run();
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
-    (done, serde_json::from_str(&text).expect("JSON"))
+    Tracer::new().args(["exact", "--format", "json1"]).args(options).report_of(command)
 }
 
 fn text(program: &Path) -> &str {

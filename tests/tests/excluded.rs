@@ -38,11 +38,7 @@ fn an_excluded_program_is_left_alone_beside_its_sibling() {
     let cgroup = or_skip!(Cgroup::unified());
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
-    let start = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(build(program));
-        command.args(arguments);
-        Target::start_command(cgroup.start(&command))
-    };
+    let start = |program: &str, arguments: &[&str]| cgroup.target(program, arguments);
     let (walk, loops) = (start("column_walk", &[]), start("two_loops", &["60"]));
     let mut tracer = trace(&cgroup, folder.path(), "6", &["comm:two_l*", "uid:4294967294"]).start();
     let mut looks = 0;

@@ -29,11 +29,7 @@ fn programs_of_a_cgroup_have_their_own_rows() {
     let _alone = live::alone();
     let folder = tempfile::tempdir().unwrap();
     // One walks memory by columns, the second stays within a few lines.
-    let start = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(build(program));
-        command.args(arguments);
-        Target::start_command(cgroup.start(&command))
-    };
+    let start = |program: &str, arguments: &[&str]| cgroup.target(program, arguments);
     let _programs = [start("column_walk", &[]), start("two_loops", &["60"]), start("two_loops", &["60"])];
     let profile = folder.path().join("t.locality");
     let mut tracer = Tracer::new().args(["-q", "-d", "12", "--overhead", "5", "--format", "json"]);

@@ -1,6 +1,5 @@
 //! Parallelism of exact runs: closed forms on a real process, views, windows, predictors, threads, a
 //! kill, and wrong use.
-#![expect(clippy::expect_used, reason = "helpers of tests fail as tests do")]
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -25,12 +24,9 @@ fn tasks(nodes: &str, options: &[&str], what: &[&str]) -> Value {
 }
 
 fn exact_of(program: &str, options: &[&str], what: &[&str]) -> (Traced, Value) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("report");
-    let tracer = Tracer::new().args(["exact", "--format", "json", "--report"]).args([&file]);
-    let done = tracer.args(options).args(["--"]).args([build(program)]).args(what).run();
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
-    (done, serde_json::from_str(&text).expect("JSON"))
+    let program = build(program).into_os_string();
+    let command = std::iter::once(program).chain(what.iter().map(Into::into));
+    Tracer::new().args(["exact", "--format", "json"]).args(options).report_of(command)
 }
 
 fn number(value: &Value) -> u64 {
@@ -460,12 +456,8 @@ fn a_trace_has_the_parallelism_of_the_exact_run() {
     requires!(root, btf, command("qemu-x86_64"));
     let folder = tempfile::tempdir().expect("a folder");
     let read = |tracer: Tracer, seconds: &str| {
-        let file = folder.path().join("report");
-        let tracer = tracer.args(["--format", "json", "--report"]).args([&file]);
-        let done = tracer.args(["--"]).args([build("two_loops")]).args([seconds]).run();
-        let text =
-            std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
-        serde_json::from_str::<Value>(&text).expect("JSON")
+        let command = [build("two_loops").into_os_string(), seconds.into()];
+        tracer.args(["--format", "json"]).report_of(command).1
     };
     let profile = folder.path().join("t.locality");
     let _alone = locality_tests::live::alone();
@@ -498,13 +490,9 @@ fn a_trace_has_the_parallelism_of_the_exact_run() {
 #[test]
 fn branches_of_a_trace_have_the_shares_and_the_entropy_of_the_program() {
     requires!(root, btf);
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("report");
-    let tracer = Tracer::new().args(["-q", "--overhead", "4", "--format", "json", "--report"]);
     let _alone = locality_tests::live::alone();
-    let done = tracer.args([&file]).args(["--"]).args([build("branches")]).args(["5"]).run();
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
-    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let tracer = Tracer::new().args(["-q", "--overhead", "4", "--format", "json"]);
+    let (_, report) = tracer.report_of([build("branches").as_os_str(), "5".as_ref()]);
     let branches = report["branches"].as_array().expect("branches");
     let share = |branch: &Value, key: &str| branch[key]["value"].as_f64().expect("a share");
     let with = |taken: f64| {
@@ -529,13 +517,12 @@ fn a_loop_names_the_instructions_of_its_chain() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join("advice")).expect("a folder");
     let program = locality_tests::programs::build_in(folder.path(), "advice/compute", "");
-    let (profile, file) = (folder.path().join("t.locality"), folder.path().join("report"));
+    let profile = folder.path().join("t.locality");
     let _alone = locality_tests::live::alone();
     let tracer = Tracer::new().args(["-q", "-d", "5", "--overhead", "4", "--format", "json", "-o"]);
-    let tracer = tracer.args([&profile]).args(["--report"]).args([&file]).args(["--"]).args([&program]);
-    let done = tracer.args(["chained_sum", "flawed", "6"]).run();
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("no report: {e}\n{}", done.stderr));
-    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let command = std::iter::once(program.as_os_str());
+    let (_, report) =
+        tracer.args([&profile]).report_of(command.chain(["chained_sum", "flawed", "6"].map(AsRef::as_ref)));
     let loops = report["loops"].as_array().expect("loops");
     let sum = loops.iter().find(|one| one["place"]["function"] == "sum_in_one_chain").expect("the loop");
     let path = sum["chain"]["path"].as_array().expect("a path");

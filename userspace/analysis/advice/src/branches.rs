@@ -11,13 +11,10 @@ use std::collections::BTreeMap;
 
 use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::Contexts;
-use locality_estimate::interval_estimate::Estimate;
+use locality_estimate::interval_estimate::{Counted, Estimate, ratio};
 use locality_model::{FrameId, LoopBranch, Profile, SampleId};
 
-use crate::loops::{DRAWS, estimate};
 use crate::place;
-
-const SEED: u64 = 0x10CA_10C9;
 
 /// A conditional branch, or an indirect jump or call, of a loop. Intervals are over windows.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,32 +40,6 @@ pub struct Branch {
     pub mispredicted_at_most: Option<Estimate>,
 }
 
-/// Sums of a branch over windows, each as often as the window stands for.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sums {
-    executed: f64,
-    taken: f64,
-    judged: f64,
-    mispredicted: f64,
-}
-
-impl Sums {
-    fn add(&mut self, seen: &LoopBranch, often: f64) {
-        self.executed += seen.executed as f64 * often;
-        self.taken += seen.taken as f64 * often;
-        self.judged += seen.judged as f64 * often;
-        self.mispredicted += seen.mispredicted as f64 * often;
-    }
-
-    fn taken_share(&self) -> f64 {
-        self.taken / self.executed
-    }
-
-    fn mispredicted_share(&self) -> f64 {
-        self.mispredicted / self.judged
-    }
-}
-
 /// Entropy of an outcome with this chance, in bits.
 fn entropy(chance: f64) -> f64 {
     let term = |chance: f64| if chance > 0.0 { -chance * chance.log2() } else { 0.0 };
@@ -78,66 +49,61 @@ fn entropy(chance: f64) -> f64 {
 /// Branches of the profile's loops, by mispredictions of the program, most first, then by executions.
 pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates) -> Vec<Branch> {
     let often = often(profile, rates);
-    let mut seen: BTreeMap<u64, Vec<(&LoopBranch, f64)>> = BTreeMap::new();
+    let mut seen: BTreeMap<u64, Vec<(&LoopBranch, Counted)>> = BTreeMap::new();
     for row in &profile.loops {
-        let Some(often) = often.get(&row.sample) else { continue };
+        let Some(weight) = often.get(&row.sample) else { continue };
         for branch in &row.branches {
-            seen.entry(branch.ip).or_default().push((branch, *often));
+            let counted = Counted { weight: *weight, sample: row.sample.0 };
+            seen.entry(branch.ip).or_default().push((branch, counted));
         }
     }
-    let mut found: Vec<(f64, f64, Branch)> = seen
-        .into_iter()
-        .filter_map(|(ip, rows)| {
-            let mut whole = Sums::default();
-            rows.iter().for_each(|(row, often)| whole.add(row, *often));
-            let branch = joined(profile, contexts, ip, &rows, &whole)?;
-            let share = branch.mispredicted_at_most.as_ref().map_or(0.0, |share| share.value);
-            Some((share * whole.executed, whole.executed, branch))
-        })
-        .collect();
+    let mut found: Vec<(f64, Branch)> =
+        seen.into_iter().filter_map(|(ip, rows)| joined(profile, contexts, ip, &rows)).collect();
+    let missed = |(executed, branch): &(f64, Branch)| {
+        branch.mispredicted_at_most.as_ref().map_or(0.0, |share| share.value * executed)
+    };
     found.sort_by(|one, other| {
-        other.0.total_cmp(&one.0).then(other.1.total_cmp(&one.1)).then(one.2.ip.cmp(&other.2.ip))
+        let by_executions = || other.0.total_cmp(&one.0).then(one.1.ip.cmp(&other.1.ip));
+        missed(other).total_cmp(&missed(one)).then_with(by_executions)
     });
-    found.into_iter().map(|(_, _, branch)| branch).collect()
+    found.into_iter().map(|(_, branch)| branch).collect()
 }
 
+/// A branch, with its executions, each window's as often as the window stands for.
 fn joined(
     profile: &Profile,
     contexts: &Contexts,
     ip: u64,
-    rows: &[(&LoopBranch, f64)],
-    whole: &Sums,
-) -> Option<Branch> {
+    rows: &[(&LoopBranch, Counted)],
+) -> Option<(f64, Branch)> {
     let largest = rows.iter().max_by_key(|(row, _)| row.executed)?.0;
     let sum = |of: fn(&LoopBranch) -> u64| rows.iter().map(|(row, _)| of(row)).fold(0, u64::saturating_add);
-    let mut random = fastrand::Rng::with_seed(SEED ^ ip);
-    let draws: Vec<Sums> = (0..DRAWS)
-        .map(|_| {
-            let mut sums = Sums::default();
-            for _ in rows {
-                let (row, often) = rows[random.usize(..rows.len())];
-                sums.add(row, often);
-            }
-            sums
-        })
-        .collect();
-    let of = |value: &dyn Fn(&Sums) -> f64, n: usize| {
-        let mut drawn: Vec<f64> = draws.iter().map(value).filter(|value| value.is_finite()).collect();
-        let value = value(whole);
-        value.is_finite().then(|| estimate(value, &mut drawn, n as u64))
+    let share = |part: fn(&LoopBranch) -> u64, whole: fn(&LoopBranch) -> u64| {
+        let shown = rows.iter().filter(|(row, _)| whole(row) > 0);
+        let observed = shown.map(|(row, counted)| ((part(row) as f64, whole(row) as f64), *counted));
+        let observed: Vec<_> = observed.collect();
+        (!observed.is_empty()).then(|| ratio(&observed))
     };
-    let with_judgement = rows.iter().filter(|(row, _)| row.judged > 0).count();
-    Some(Branch {
+    let taken_share = share(|row| row.taken, |row| row.executed)?;
+    let branch = Branch {
         ip,
         frame: place::own(profile, contexts, largest.stack),
         executed: sum(|row| row.executed),
         taken: sum(|row| row.taken),
         judged: sum(|row| row.judged),
         mispredicted: sum(|row| row.mispredicted),
-        taken_share: of(&Sums::taken_share, rows.len())?,
-        entropy: of(&|sums| entropy(sums.taken_share()), rows.len())?,
-        mispredicted_at_most: of(&Sums::mispredicted_share, with_judgement),
-    })
+        entropy: entropy_of(&taken_share),
+        taken_share,
+        mispredicted_at_most: share(|row| row.mispredicted, |row| row.judged),
+    };
+    Some((rows.iter().map(|(row, counted)| row.executed as f64 * counted.weight).sum(), branch))
+}
+
+/// Entropy of an outcome with an estimated chance. Entropy rises up to a chance of one half, and falls then.
+fn entropy_of(chance: &Estimate) -> Estimate {
+    let ends = [entropy(chance.low), entropy(chance.high)];
+    let most = if (chance.low..=chance.high).contains(&0.5) { 1.0 } else { f64::max(ends[0], ends[1]) };
+    Estimate { value: entropy(chance.value), low: f64::min(ends[0], ends[1]), high: most, n: chance.n }
 }
 
 /// How often each window counts: the time of its sample over the window's; 1 without rates of accesses.

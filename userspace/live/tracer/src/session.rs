@@ -492,8 +492,13 @@ impl<'a> Trace<'a> {
     /// Leaves running programs out before the first sample. Others of the machine are met at their samples.
     fn exclude_running(&self) {
         let spared = &self.summary.spared;
-        let running = proc::all().into_iter().filter(|_| spared.has_patterns());
-        for pid in running.filter(|pid| spared.excluded_by(*pid).is_some() && spared.why(*pid).is_none()) {
+        if !spared.has_patterns() {
+            return;
+        }
+        for pid in proc::all()
+            .into_iter()
+            .filter(|pid| spared.excluded_by(*pid).is_some() && spared.why(*pid).is_none())
+        {
             self.capture.send(Command::Exclude(pid));
         }
     }

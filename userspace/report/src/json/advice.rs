@@ -105,12 +105,8 @@ impl Json<'_> {
         (!branches.is_empty()).then(|| branches.iter().map(|of| self.branch(of)).collect())
     }
 
-    /// The address distinguishes the branches of a function without lines.
     fn branch(&self, of: &Branch) -> BranchRow {
         let frame = of.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
-        let mut place = self.place((of.frame, frame.and_then(|frame| frame.line)));
-        let offset = frame.map(|frame| of.ip.wrapping_sub(frame.address));
-        place.address = place.address.zip(offset).map(|(address, offset)| address.wrapping_add(offset));
         BranchRow {
             entropy: of.entropy.value.into(),
             entropy_ci95: Some(ci95(&of.entropy)),
@@ -118,17 +114,18 @@ impl Json<'_> {
             judged: Some(of.judged),
             mispredicted: of.mispredicted,
             mispredicted_at_most: of.mispredicted_at_most.as_ref().map(estimate),
-            place,
+            place: self.place_at((of.frame, frame.and_then(|frame| frame.line)), of.ip),
             taken: of.taken,
             taken_share: Some(estimate(&of.taken_share)),
         }
     }
 
-    /// The address of the header distinguishes the loops of a function without lines.
-    fn place_of_loop(&self, of: &Loop) -> Place {
-        let mut place = self.place((of.frame, of.line));
-        let frame = of.frame.and_then(|id| self.profile.frames.get(id.0 as usize));
-        let offset = frame.map(|frame| of.header.wrapping_sub(frame.address));
+    /// A place whose address is that of an instruction: the address distinguishes loops and branches of a
+    /// function without lines.
+    fn place_at(&self, (frame, line): locality_advice::Place, ip: u64) -> Place {
+        let mut place = self.place((frame, line));
+        let frame = frame.and_then(|id| self.profile.frames.get(id.0 as usize));
+        let offset = frame.map(|frame| ip.wrapping_sub(frame.address));
         place.address = place.address.zip(offset).map(|(address, offset)| address.wrapping_add(offset));
         place
     }
@@ -154,7 +151,7 @@ impl Json<'_> {
             mispredicted: needs.map(|needs| estimate(&needs.mispredicted)),
             mlp: needs.and_then(|needs| needs.lines_at_a_time.as_ref()).map(estimate),
             n: of.windows,
-            place: self.place_of_loop(of),
+            place: self.place_at((of.frame, of.line), of.header),
             share: estimate(&of.share),
             throughput: needs
                 .map(|needs| Throughput { cycles: estimate(&needs.throughput), unit: needs.unit.clone() }),

@@ -25,34 +25,31 @@ const NEARLY_ALL: f64 = 0.95;
 impl super::Page<'_> {
     /// Loops with their accesses.
     pub(super) fn loops(&mut self, loops: &[Loop]) {
-        let rows = table(loops, self.options.top, WIDTH);
-        if !rows.is_empty() {
-            self.heading(
-                "Loops by CPU time",
-                "(cycles of an iteration; core: if all lines were in the first cache)",
-            );
-            rows.iter().for_each(|line| self.line(line));
-            self.paragraph(
-                "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
-                 Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
-                 New lines are lines of 64 bytes that a window shows for the first time.",
-            );
-        }
+        self.explained(
+            ("Loops by CPU time", "(cycles of an iteration; core: if all lines were in the first cache)"),
+            &table(loops, self.options.top, WIDTH),
+            "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
+             Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
+             New lines are lines of 64 bytes that a window shows for the first time.",
+        );
     }
 
     /// Branches of loops that may be mispredicted often.
     pub(super) fn branches(&mut self, branches: &[Branch]) {
-        let rows = branch_rows(branches, self.options.top, WIDTH);
+        self.explained(
+            ("Branches that may be mispredicted often", "(in the code of loops; share of executions)"),
+            &branch_rows(branches, self.options.top, WIDTH),
+            "At most: by a predictor that sees windows alone; a processor's sees all of the program and misses \
+             fewer. Entropy: bits of information in an outcome if only the share taken is known.",
+        );
+    }
+
+    /// A table with its heading, and the meaning of its words below; nothing without rows.
+    fn explained(&mut self, (title, remark): (&str, &str), rows: &[String], words: &str) {
         if !rows.is_empty() {
-            self.heading(
-                "Branches that may be mispredicted often",
-                "(in the code of loops; share of executions)",
-            );
+            self.heading(title, remark);
             rows.iter().for_each(|line| self.line(line));
-            self.paragraph(
-                "At most: by a predictor that sees windows alone; a processor's sees all of the program and misses \
-                 fewer. Entropy: bits of information in an outcome if only the share taken is known.",
-            );
+            self.paragraph(words);
         }
     }
 }
