@@ -98,7 +98,16 @@ impl Live {
         assert!(!profile.partial && report["partial"] == false, "partial: {}", self.stderr);
         assert_eq!(profile.ledger.imbalance(), None, "{:#}", report["ledger"]);
         assert_eq!(report["ledger"]["balanced"], true, "{:#}", report["ledger"]);
-        assert_eq!(report["ledger"]["watch"]["armed"], profile.watches.len(), "{:#}", report["ledger"]);
+        // A machine too busy to analyse all events drops some, and counts them.
+        let dropped =
+            report["ledger"]["stops"]["events dropped before they were analysed"].as_u64().unwrap_or(0);
+        let armed = report["ledger"]["watch"]["armed"].as_u64().unwrap_or_else(|| panic!("{report:#}"));
+        let rows = profile.watches.len() as u64;
+        assert!(
+            rows <= armed && armed <= rows + dropped,
+            "{armed} armed, {rows} rows: {:#}",
+            report["ledger"]
+        );
         assert_eq!(report["run"]["samples"], profile.samples.len());
         let silent = profile.frames.iter().find(|frame| frame.function.is_none() && frame.unknown.is_none());
         assert_eq!(silent, None, "a frame without name and without reason");

@@ -220,7 +220,7 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     let mut found = segments(&store);
     // The segment that the signal ended may be too short for a sample or a reuse.
     let is_empty = |segment: &PathBuf| {
-        let last = Tracer::new().args(["report"]).args([segment]).run();
+        let last = Tracer::new().args(["report", "--format", "json"]).args([segment]).run();
         let empty = ["No reuse was seen", "Nothing was sampled"];
         !last.status.success() && empty.iter().any(|why| last.stderr.contains(why))
     };

@@ -39,6 +39,7 @@ pub fn close(before: &EventCounts, after: &EventCounts, costs: &Costs, tally: &R
         ("without a window: no time left", get(&costs.window.windows_late)),
         ("without a window: vector registers could not be read", get(&costs.window.windows_unread)),
         ("without a window: mappings not known", get(&costs.window.windows_without_mappings)),
+        ("events dropped before they were analysed", get(&costs.loss.controller_behind)),
         ("told what a trap costs", get(&costs.trap.trap_measurements)),
     ];
     let mut ends: Vec<_> = tally.windows.iter().collect();

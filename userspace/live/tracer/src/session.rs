@@ -4,6 +4,7 @@ mod afresh;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     os::unix::process::ExitStatusExt as _,
     path::Path,
     process::ExitStatus,
@@ -55,7 +56,7 @@ use locality_kernel::{
 };
 
 /// Events that may wait between capture and assembler; each may carry a copy of a stack.
-const QUEUE: usize = 1024;
+const QUEUE: usize = 4096;
 
 /// How often the governor looks and the profile is written.
 const TICK: Duration = Duration::from_millis(100);
@@ -312,6 +313,8 @@ struct Trace<'a> {
     aside_until: Option<(Instant, u32)>,
     /// What was asked for.
     pids: Vec<u32>,
+    /// No thread of a target is known to the capture thread any more.
+    may_be_over: bool,
     progress: Progress,
     precision: Option<Precision>,
     command_status: Option<i32>,
@@ -428,6 +431,7 @@ impl<'a> Trace<'a> {
             aside: Aside::default(),
             aside_until: None,
             pids: Vec::new(),
+            may_be_over: false,
             command_status: None,
         })
     }
@@ -471,7 +475,7 @@ impl<'a> Trace<'a> {
             self.cpu.add(pid, sys::process_cpu_ns(pid).unwrap_or(0));
             match self.attach_to(&self.capture, pid).await? {
                 Ok(held) => tracing::debug!("process {pid}: {held} threads held"),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+                Err(error) if error.kind() == ErrorKind::NotFound => bail!(
                     "cannot trace process {pid}: it ended at once; `locality-bpf -- COMMAND` traces a command from its start"
                 ),
                 Err(error) => bail!("cannot trace process {pid}: {error}"),
@@ -520,6 +524,30 @@ impl<'a> Trace<'a> {
         held.await.with_context(|| format!("the capture thread ended while it attached to process {pid}"))
     }
 
+    /// Whether no target is left. The capture thread may have known no target because the rest was not
+    /// attached yet, or because the processes of the group are excluded until they become other programs.
+    fn have_targets_ended(&mut self) -> bool {
+        if !self.may_be_over {
+            return false;
+        }
+        let running = match &self.summary.plan.targets {
+            Targets::Cgroups(_, folders) => {
+                folders.iter().flat_map(|folder| cgroup::processes(folder)).collect()
+            }
+            Targets::Processes(pids) => pids.clone(),
+            _ => proc::all(),
+        };
+        let is_named = matches!(self.summary.plan.targets, Targets::Processes(_));
+        let is_target = |pid: &u32| {
+            let has_ended = proc::executable(*pid).is_err_and(|why| why.kind() == ErrorKind::NotFound);
+            !has_ended && (is_named || self.summary.spared.why(*pid).is_none())
+        };
+        let is_over = !running.iter().any(is_target);
+        // The end of a named target is reported again. Excluded processes end without a report.
+        self.may_be_over &= !is_named;
+        is_over
+    }
+
     /// Runs until the end of the trace; returns its cause.
     async fn follow(&mut self, signals: &mut Signals) -> Result<String> {
         let mut ticks = tokio::time::interval(TICK);
@@ -554,12 +582,18 @@ impl<'a> Trace<'a> {
                         continue;
                     }
                     Some(Notable::NoTargets) if self.summary.plan.outlives_targets => continue,
-                    Some(Notable::NoTargets) => "the last traced process ended".to_owned(),
+                    Some(Notable::NoTargets) => {
+                        self.may_be_over = true;
+                        continue;
+                    }
                     Some(Notable::Failed(why)) => why,
                     None => "the assembler thread ended".to_owned(),
                 },
                 _ = ticks.tick() => {
                     self.return_from_aside().await?;
+                    if self.have_targets_ended() {
+                        return Ok("the last traced process ended".to_owned());
+                    }
                     let over = until.is_some_and(|until| Instant::now() >= until);
                     if self.precision.as_mut().is_some_and(Precision::turn) {
                         return Ok("the asked precision".to_owned());
