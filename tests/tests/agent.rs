@@ -2,11 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use locality_tests::live::{LIMIT, wait_for};
@@ -92,6 +93,40 @@ fn exporter(agent: u32) -> Option<u32> {
     overseer::children(agent).into_iter().find(|pid| overseer::name(*pid) == "locality-export")
 }
 
+/// The address of a Collector that refuses the first request for the moment, and its requests.
+fn collector() -> (String, mpsc::Receiver<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (send, requests) = mpsc::channel();
+    std::thread::spawn(move || {
+        for (at, stream) in listener.incoming().enumerate() {
+            let mut reader = BufReader::new(stream.unwrap());
+            let (mut request, mut length) = (Vec::new(), 0);
+            loop {
+                let start = request.len();
+                reader.read_until(b'\n', &mut request).unwrap();
+                let line = String::from_utf8_lossy(&request[start..]).trim().to_owned();
+                if let Some(value) = line.strip_prefix("Content-Length: ") {
+                    length = value.parse().unwrap();
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let head = request.len();
+            request.resize(head + length, 0);
+            reader.read_exact(&mut request[head..]).unwrap();
+            let status = if at == 0 { "503 Busy" } else { "200 OK" };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+            reader.get_mut().write_all(answer.as_bytes()).unwrap();
+            if send.send(request).is_err() {
+                return;
+            }
+        }
+    });
+    (address, requests)
+}
+
 fn bad_requests(port: u16, agent: u32) {
     let memory = |pid: u32| {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -161,7 +196,9 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     let (port, socket) = (free_port(), folder.path().join("socket"));
     let (tcp, unix) = (format!("127.0.0.1:{port}"), format!("unix:{}", socket.display()));
     let name = cgroup.folder().to_str().unwrap();
-    let more = ["--cgroup", name, "--window", "4s", "--listen", &tcp, "--listen", &unix];
+    let (collector, requests) = collector();
+    let more =
+        ["--cgroup", name, "--window", "4s", "--listen", &tcp, "--listen", &unix, "--otlp", &collector];
     // The cgroup contains the agent too, with all processes started by the agent.
     let mut command = agent(&store, &more);
     let agent = Target::spawn(cgroup.start(command.command()));
@@ -216,6 +253,12 @@ fn a_cgroup_is_measured_without_end_and_others_read_what_is_found() {
     agent.signal(libc::SIGTERM);
     let ended = agent.finish(LIMIT);
     assert!(ended.status.success(), "{ended:?}");
+    let requests: Vec<Vec<u8>> = requests.try_iter().collect();
+    // The first request was refused for the moment, and came again.
+    assert!(requests.len() >= 3 && requests[0] == requests[1], "{} requests", requests.len());
+    let head = String::from_utf8_lossy(&requests[0]).into_owned();
+    assert!(head.starts_with("POST /v1development/profiles HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Type: application/x-protobuf\r\n"), "{head}");
     assert!(!socket.exists() && with_end(&store, "part").is_empty());
     let mut found = segments(&store);
     // The segment that the signal ended may be too short for a sample or a reuse.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use locality_tests::programs::build;
 use locality_tests::tracer::binary;
-use locality_tests::{Target, live, requires};
+use locality_tests::{Target, Tracer, live, overseer, requires};
 use serde_json::{Value, json};
 
 /// Containers of one test, removed at its end.
@@ -176,4 +176,21 @@ fn a_sidecar_measures_the_container_beside_it_and_no_other() {
     let group = &report["groups"]["rows"][0];
     assert_eq!((group["container"].as_str(), group["comm"].as_str()), (Some(id.as_str()), Some("two_loops")));
     assert!(group["program"].as_str().unwrap().ends_with("/two_loops"), "{group:#}");
+}
+
+/// Process 1 of many containers reaps no children. Here the test is the parent of processes left over.
+#[test]
+fn a_trace_leaves_no_process_for_process_1() {
+    requires!(root, btf, watchpoints(4));
+    let _alone = live::alone();
+    // SAFETY: plain arguments.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    let folder = tempfile::tempdir().unwrap();
+    let target = Target::start("column_walk", &[]);
+    let file = folder.path().join("t.locality");
+    let traced = Tracer::attach(target.pid(), "2").args(["-o".as_ref(), file.as_os_str()]).run();
+    assert!(traced.status.success(), "{traced:?}");
+    let left = overseer::children(std::process::id()).into_iter().filter(|pid| *pid != target.pid());
+    let left: Vec<String> = left.map(overseer::name).collect();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -49,6 +49,7 @@ pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
         store_bytes: args.store_bytes,
         listen: args.listen,
         listen_anywhere: args.listen_anywhere,
+        collector: args.otlp,
         with_paths: !args.no_paths,
         quiet,
         only_for: args.only_for,

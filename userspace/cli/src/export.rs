@@ -32,8 +32,9 @@ pub fn run(args: &ExportArgs, quiet: bool) -> Result<ExitCode> {
         None if args.to == To::Csv => {
             bail!(WrongUse("csv is a folder of tables: say where with -o FOLDER".to_owned()));
         }
-        None if args.to == To::Pprof && std::io::stdout().is_terminal() => {
-            bail!(WrongUse("pprof's format is not for a terminal: say where with -o FILE.pb.gz".to_owned()));
+        None if matches!(args.to, To::Pprof | To::Otlp) && std::io::stdout().is_terminal() => {
+            let (name, end) = if args.to == To::Pprof { ("pprof", "pb.gz") } else { ("otlp", "pb") };
+            bail!(WrongUse(format!("{name}'s format is not for a terminal: say where with -o FILE.{end}")));
         }
         _ => {}
     }

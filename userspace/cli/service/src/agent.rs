@@ -24,6 +24,7 @@ use locality_kernel::{proc, writing::say};
 use locality_rollup::{Keys, Rollup};
 use locality_units::parse::WrongUse;
 
+use crate::collector::Collector;
 use crate::exporter::{Exporter, Question};
 use crate::frames;
 use crate::jobs::{self, Settings};
@@ -34,6 +35,10 @@ use crate::rollups::Rollups;
 use crate::store::{self, Store};
 use crate::sys::{self, Wait};
 use crate::totals::{Exposed, Totals, excluded, shown_sizes};
+
+mod sending;
+
+use sending::Sending;
 
 /// Shortest window.
 pub const SHORTEST: Duration = Duration::from_secs(1);
@@ -78,6 +83,8 @@ pub struct Options {
     pub listen: Vec<Listen>,
     /// Whether remote machines may reach the metrics.
     pub listen_anywhere: bool,
+    /// Where profiles of segments are sent.
+    pub collector: Option<Collector>,
     /// Whether profiles name the folders of files.
     pub with_paths: bool,
     /// No remarks.
@@ -131,6 +138,7 @@ struct Agent {
     rollup: Option<(Job, PathBuf)>,
     profile: Option<Job>,
     waiting: VecDeque<PathBuf>,
+    sending: Option<Sending>,
     totals: Totals,
     shown: Option<Exposed>,
     next_start: Instant,
@@ -177,7 +185,8 @@ pub fn run(options: Options) -> Result<()> {
         rollup: None,
         profile: None,
         waiting: VecDeque::new(),
-        totals: Totals::default(),
+        sending: options.collector.clone().map(Sending::to),
+        totals: Totals { sent: sending::fates(options.collector.is_some()), ..Totals::default() },
         shown: None,
         next_start: now,
         away_until: now,
@@ -229,7 +238,8 @@ impl Agent {
     }
 
     fn is_idle(&self) -> bool {
-        self.rollup.is_none() && self.waiting.is_empty()
+        let has_sent = self.sending.as_ref().is_none_or(Sending::is_idle);
+        self.rollup.is_none() && self.waiting.is_empty() && has_sent
     }
 
     fn say(&self, sentence: &str) {
@@ -248,7 +258,13 @@ impl Agent {
 
     fn complete(&mut self, part: &Path) {
         match self.store.complete(part) {
-            Ok(Some(segment)) => self.waiting.push_back(segment),
+            Ok(Some(segment)) => {
+                if let Some(sending) = &mut self.sending {
+                    let dropped = sending.add(segment.clone());
+                    self.count_sent(sending::DROPPED, dropped);
+                }
+                self.waiting.push_back(segment);
+            }
             Ok(None) => {}
             Err(error) => say(&format!("cannot rename {}: {error}", part.display())),
         }
@@ -307,6 +323,7 @@ impl Agent {
                 }
             }
         }
+        self.send_what_is_due();
         let wants_exporter = !self.options.listen.is_empty() && !self.is_ending;
         if wants_exporter && self.exporter.is_none() && now >= self.next_exporter {
             self.next_exporter = now + FIRST_WAIT;
@@ -363,6 +380,7 @@ impl Agent {
             group: None,
             seconds: 0,
             with_paths: self.options.with_paths,
+            collector: None,
         }
     }
 
@@ -473,6 +491,7 @@ impl Agent {
                 }
             }
         }
+        self.look_after_sending();
         if let Some(job) = &mut self.profile
             && let Some(result) = job.result()
         {
@@ -573,7 +592,9 @@ impl Agent {
     }
 
     fn end_jobs(&mut self) {
-        let jobs = self.rollup.take().map(|(job, _)| job).into_iter().chain(self.profile.take());
+        let sending = self.sending.take().and_then(Sending::end);
+        let jobs =
+            self.rollup.take().map(|(job, _)| job).into_iter().chain(self.profile.take()).chain(sending);
         for mut job in jobs {
             let _ = job.child.kill();
             let _ = job.child.wait();
@@ -604,8 +625,9 @@ fn beginning(options: &Options, store: &Path) -> String {
         [] => "no metrics without --listen".to_owned(),
         places => format!("metrics on {}", places.join(" and ")),
     };
+    let to = options.collector.as_ref().map_or_else(String::new, |to| format!("; profiles go to {to}"));
     format!(
-        "traces {}{without}; store {}; {metrics}; first values in {} s",
+        "traces {}{without}; store {}; {metrics}{to}; first values in {} s",
         whom.join(", "),
         store.display(),
         options.window.as_secs_f64()
@@ -679,6 +701,7 @@ mod tests {
             store_bytes: LEAST_STORE,
             listen: vec!["127.0.0.1:9955".parse().unwrap(), "unix:/run/s".parse().unwrap()],
             listen_anywhere: false,
+            collector: None,
             with_paths: true,
             quiet: false,
             only_for: None,

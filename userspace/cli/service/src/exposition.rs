@@ -200,6 +200,13 @@ fn health(registry: &mut Registry, exposed: &Exposed) {
             excluded.get_or_create(&vec![("kind", tame(kind))]).set(*n as f64);
         }
     }
+    if !totals.sent.is_empty() {
+        let sent =
+            counters(registry, "locality_otlp_segments", "Segments for the Collector of --otlp, by fate");
+        for (fate, n) in &totals.sent {
+            sent.get_or_create(&vec![("fate", tame(fate))]).inc_by(*n as f64);
+        }
+    }
     let lost = counters(registry, "locality_lost_records", "Records that were lost, by cause");
     for cause in LOSSES {
         let _ = lost.get_or_create(&vec![("cause", cause.to_owned())]);

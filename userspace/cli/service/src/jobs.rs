@@ -1,25 +1,35 @@
 //! Work on segments, each in a separate process of low
 //! priority: a failure is contained, and memory is freed.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use locality_exports::{End, Exported, Format};
+use flate2::{Compression, write::GzEncoder};
+use locality_exports::{End, Exported, Format, otlp};
 use locality_findings::{Findings, why_empty};
 use locality_kernel::writing::{say, to_stream};
-use locality_model::Profile;
 use locality_model::merge::Merger;
+use locality_model::{Profile, Sample};
 use locality_report::json;
 use locality_rollup::{By, Keys};
 use serde::{Deserialize, Serialize};
 
+use crate::collector::{Collector, Sent};
 use crate::{merge, store, sys};
 
 /// Argument of a rollup job.
 pub(crate) const ROLLUP: &str = "__locality-rollup";
 /// Argument of a job for a group's profile.
 pub(crate) const PROFILE: &str = "__locality-profile";
+/// Argument of a job that sends a segment to a Collector.
+pub(crate) const SEND: &str = "__locality-send";
+/// Resources of a sent segment at most; the rest is one resource.
+const RESOURCES: usize = 16;
+/// Name of the rest.
+const REST: &str = "(other groups)";
 /// File with the way to make groups.
 const NOTED: &str = "groups.json";
 /// Memory of a job.
@@ -41,6 +51,7 @@ pub(crate) struct Settings {
     pub group: Option<String>,
     pub seconds: u32,
     pub with_paths: bool,
+    pub collector: Option<Collector>,
 }
 
 impl Settings {
@@ -155,6 +166,80 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
         Exported::File(bytes) if bytes.len() <= LONGEST => Ok(bytes),
         _ => bail!("the profile is too large: ask for one group, or fewer seconds"),
     }
+}
+
+/// Sends a segment to a Collector, and prints the fate as JSON; returns an exit status.
+pub(crate) fn send(settings: &str) -> i32 {
+    job(settings, |settings| {
+        let collector = settings.collector.as_ref().context("no Collector is named")?;
+        let profile = locality_profile::read(&settings.path)?;
+        let parts = parts(&profile, settings)?;
+        let sent = match parts.as_slice() {
+            // A segment without a sample, as of an idle machine.
+            [] => Sent::Accepted,
+            parts => collector.send(&gzipped(&otlp::print(parts))?),
+        };
+        Ok(serde_json::to_vec(&sent)?)
+    })
+}
+
+fn gzipped(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    packed.write_all(bytes)?;
+    Ok(packed.finish()?)
+}
+
+/// Groups of a segment as resources: those with the most samples each, and the rest as one.
+fn parts(profile: &Profile, settings: &Settings) -> Result<Vec<otlp::Part>> {
+    let keys = settings.keys();
+    let names: Vec<String> = profile.groups.iter().map(|group| keys.of(group)).collect();
+    let name_of = |sample: &Sample| sample.group.and_then(|group| names.get(group.0 as usize));
+    let mut samples: BTreeMap<&str, u64> = BTreeMap::new();
+    for name in profile.samples.iter().filter_map(name_of) {
+        *samples.entry(name).or_default() += 1;
+    }
+    let mut by_samples: Vec<(&str, u64)> = samples.into_iter().collect();
+    by_samples.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    let rest = by_samples.split_off(by_samples.len().min(RESOURCES - 1));
+    let mut parts = Vec::new();
+    for (name, _) in &by_samples {
+        let group = profile.groups.iter().find(|group| keys.of(group) == *name);
+        let mut resource = otlp::named(name);
+        resource.extend(group.and_then(|group| Some(("container.id", group.container.clone()?))));
+        resource.extend(group.and_then(|group| Some(("k8s.pod.uid", group.pod.clone()?))));
+        parts.extend(part(profile, settings, resource, |sample| {
+            name_of(sample).is_some_and(|of| of == name)
+        })?);
+    }
+    if !rest.is_empty() {
+        parts.extend(part(profile, settings, otlp::named(REST), |sample| {
+            name_of(sample).is_some_and(|of| rest.iter().any(|(name, _)| of == name))
+        })?);
+    }
+    Ok(parts)
+}
+
+/// Samples of a profile as a part of a message; `None` where nothing can be said of them.
+fn part(
+    profile: &Profile,
+    settings: &Settings,
+    mut resource: Vec<(&'static str, String)>,
+    keep: impl Fn(&Sample) -> bool,
+) -> Result<Option<otlp::Part>> {
+    let mut merger = Merger::default();
+    merge::add(&mut merger, &settings.path, profile.clone(), keep)?;
+    let mut of_group = merger.finish();
+    of_group.make_printable();
+    if !settings.with_paths {
+        without_paths(&mut of_group);
+    }
+    if of_group.samples.is_empty() || why_empty(&of_group).is_some() {
+        return Ok(None);
+    }
+    if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
+        resource.push(("host.name", host.trim().to_owned()));
+    }
+    Ok(otlp::part(&of_group, &Findings::of(&of_group), resource))
 }
 
 /// Removes folders from names of files.

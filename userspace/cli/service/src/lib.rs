@@ -5,6 +5,7 @@
 //! low priority (`jobs`) makes the rollup of each segment, for a database (`rollups`), for
 //! counters (`totals`) and for the exporter. The exporter (`exporter`, `confine`) is another user
 //! without rights, and answers requests (`http`) from text made at the last rollup (`exposition`).
+//! A further job sends segments to an OpenTelemetry Collector (`collector`).
 //! `listen` opens the sockets, `query`, `live` and `merge` read the store, `release` frees the programs
 //! for a while, `frames` has the messages between agent and exporter, `notify` reports to systemd.
 //!
@@ -13,6 +14,7 @@
 //! Not here: tracing (`locality-tracer`), the contents of a rollup (`locality-rollup`).
 
 pub mod agent;
+pub mod collector;
 mod confine;
 mod exporter;
 mod exposition;
@@ -52,6 +54,7 @@ pub fn become_helper_if_asked() {
         Some(exporter::ARGUMENT) => exporter::serve(&settings),
         Some(jobs::ROLLUP) => jobs::rollup(&settings),
         Some(jobs::PROFILE) => jobs::profile(&settings),
+        Some(jobs::SEND) => jobs::send(&settings),
         _ => return,
     };
     std::process::exit(status);

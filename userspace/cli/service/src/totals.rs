@@ -48,6 +48,8 @@ pub(crate) struct Totals {
     pub untraced_ns: u64,
     /// Exporters that ended and were replaced.
     pub exporters_lost: u64,
+    /// Segments for a Collector, by fate; empty without a Collector.
+    pub sent: BTreeMap<String, u64>,
 }
 
 /// Message to the exporter after each segment.

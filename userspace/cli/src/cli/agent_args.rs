@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{ArgGroup, Args, ValueEnum};
 use locality_capture::exclude::Pattern;
 use locality_rollup::By;
-use locality_service::listen::Listen;
+use locality_service::{collector::Collector, listen::Listen};
 use locality_units::parse as units;
 
 /// The folder of an agent's segments and rollups.
@@ -99,7 +99,12 @@ pub struct AgentArgs {
     /// Let other machines read the metrics.
     #[arg(long, requires = "listen")]
     pub listen_anywhere: bool,
-    /// Leave folders of files out of profiles that are served.
+    /// Send the profile of each segment to an OpenTelemetry Collector: http://HOST[:PORT], port 4318 if absent.
+    ///
+    /// OTLP over HTTP, profiles of the development version (v1development), one resource for each group.
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<Collector>,
+    /// Leave folders of files out of profiles that are served or sent.
     #[arg(long)]
     pub no_paths: bool,
     /// Take options from this file (TOML), by their names here: `window = "5m"`. Typed options win.

@@ -182,6 +182,9 @@ pub fn page(args: &AgentArgs) -> String {
     put("store-bytes", i64::try_from(args.store_bytes).unwrap_or(i64::MAX).into());
     put("listen", texts(args.listen.iter().map(ToString::to_string).collect()));
     put("listen-anywhere", args.listen_anywhere.into());
+    if let Some(collector) = &args.otlp {
+        put("otlp", collector.to_string().into());
+    }
     put("no-paths", args.no_paths.into());
     let mut page = String::new();
     for (name, value) in &table {

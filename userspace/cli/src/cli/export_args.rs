@@ -11,7 +11,7 @@ pub struct ExportArgs {
     /// The profile, of a trace or of `exact -o`.
     pub file: PathBuf,
     /// The format: pprof, folded (flame graphs), speedscope, firefox (profiler.firefox.com), callgrind
-    /// (KCachegrind), csv (a folder of tables).
+    /// (KCachegrind), csv (a folder of tables), otlp (OpenTelemetry, v1development).
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub to: To,
     /// Write to this file, or folder of tables, readable by you alone [default: stdout; csv needs one].
@@ -39,6 +39,7 @@ pub enum To {
     Firefox,
     Callgrind,
     Csv,
+    Otlp,
 }
 
 impl From<To> for Format {
@@ -50,6 +51,7 @@ impl From<To> for Format {
             To::Firefox => Self::Firefox,
             To::Callgrind => Self::Callgrind,
             To::Csv => Self::Csv,
+            To::Otlp => Self::Otlp,
         }
     }
 }

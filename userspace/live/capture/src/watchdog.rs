@@ -74,6 +74,14 @@ unsafe impl Send for Heartbeat {}
 // SAFETY: as above.
 unsafe impl Sync for Heartbeat {}
 
+impl Drop for Heartbeat {
+    /// Reaps the watchdog after the last release of a target. A process 1 that reaps no children, as in many
+    /// containers, would have a zombie for each trace.
+    fn drop(&mut self) {
+        self.kill_watchdog();
+    }
+}
+
 impl Heartbeat {
     fn new() -> io::Result<Self> {
         // SAFETY: the name is a C string; a new descriptor is ours.

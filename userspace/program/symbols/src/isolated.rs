@@ -126,6 +126,15 @@ enum Wanted<'q> {
     Start(u64),
 }
 
+impl Drop for Client {
+    /// Reaps the process: a process 1 of a container may reap no children.
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.end();
+        }
+    }
+}
+
 impl Client {
     pub(crate) fn new(settings: Isolation) -> Self {
         Self { settings, process: None, modules: HashMap::new(), ends: 0, gave_up: false }

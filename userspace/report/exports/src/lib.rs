@@ -12,10 +12,12 @@ mod exact;
 mod firefox;
 mod folded;
 mod live;
+pub mod otlp;
 mod path_costs;
 mod pprof;
 mod speedscope;
 pub mod table;
+mod wire;
 
 use std::{fmt, str::FromStr};
 
@@ -39,6 +41,8 @@ pub enum Format {
     Callgrind,
     /// A folder of tables, comma-separated.
     Csv,
+    /// Profiles of OpenTelemetry, development version.
+    Otlp,
 }
 
 /// Weight of call paths.
@@ -151,6 +155,12 @@ pub fn live(
         Format::Folded => print(&folded, paths()?, report),
         Format::Speedscope => print(&speedscope::print, paths()?, report),
         Format::Pprof => print(&pprof::print, paths()?, report),
+        Format::Otlp => {
+            let (table, chosen) = paths()?;
+            let run = &profile.run;
+            let time = (run.started_unix_ns, run.wall_ns);
+            otlp::print(&[otlp::Part { resource: otlp::named(&run.command), table, chosen, time }])
+        }
     };
     Ok(Exported::File(bytes))
 }
@@ -188,6 +198,12 @@ pub fn exact(report: &Report, options: &Options) -> Result<Exported, Unfit> {
         Format::Folded => print(&folded, paths()?, report),
         Format::Speedscope => print(&speedscope::print, paths()?, report),
         Format::Pprof => print(&pprof::print, paths()?, report),
+        Format::Otlp => {
+            let (table, chosen) = paths()?;
+            let resource = otlp::named(&report.run.command);
+            // The report has no time of the run.
+            otlp::print(&[otlp::Part { resource, table, chosen, time: (0, 0) }])
+        }
     };
     Ok(Exported::File(bytes))
 }

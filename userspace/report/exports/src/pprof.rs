@@ -12,6 +12,7 @@ use flate2::{Compression, write::GzEncoder};
 use locality_report::schema::Report;
 
 use crate::table::{Frame, Table};
+use crate::wire::{Numbered, bytes, number, packed};
 
 /// The gzipped message; `chosen` is the metric that viewers show first.
 pub fn print(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
@@ -22,26 +23,8 @@ pub fn print(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     packed.finish().unwrap_or_default()
 }
 
-/// Strings by number; the empty one is 0.
-struct Strings {
-    numbers: HashMap<String, u64>,
-    all: Vec<String>,
-}
-
-impl Strings {
-    fn number(&mut self, text: &str) -> u64 {
-        if let Some(number) = self.numbers.get(text) {
-            return *number;
-        }
-        let number = self.all.len() as u64;
-        self.numbers.insert(text.to_owned(), number);
-        self.all.push(text.to_owned());
-        number
-    }
-}
-
 fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
-    let mut strings = Strings { numbers: HashMap::from([(String::new(), 0)]), all: vec![String::new()] };
+    let mut strings = Numbered::default();
     let mut out = Vec::new();
     for column in &table.columns {
         let mut value_type = Vec::new();
@@ -120,9 +103,7 @@ fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     packed(&mut out, 13, std::iter::once(comment));
     let name = table.columns.get(chosen).map(|column| column.metric.to_string()).unwrap_or_default();
     number(&mut out, 14, strings.number(&name));
-    for text in &strings.all {
-        bytes(&mut out, 6, text.as_bytes());
-    }
+    strings.write(&mut out, 6);
     out
 }
 
@@ -136,19 +117,7 @@ struct Locations {
 impl Locations {
     /// Numbers from 1 of a path, innermost first.
     fn of(&mut self, table: &Table, path: &[u32]) -> Vec<u64> {
-        let mut ids = Vec::new();
-        let mut open = Vec::new();
-        for frame in path.iter().rev() {
-            open.push(*frame);
-            let goes_on = table.frames.get(*frame as usize).is_some_and(|frame| frame.inlined);
-            if !goes_on {
-                ids.push(self.number(std::mem::take(&mut open)));
-            }
-        }
-        if !open.is_empty() {
-            ids.push(self.number(open));
-        }
-        ids
+        table.places(path).into_iter().map(|frames| self.number(frames)).collect()
     }
 
     fn number(&mut self, frames: Vec<u32>) -> u64 {
@@ -158,53 +127,5 @@ impl Locations {
             self.all.push(frames);
         }
         number
-    }
-}
-
-/// Base-128 varint, least significant group first.
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// A field of an integer; 0 is the default and is left out.
-fn number(out: &mut Vec<u8>, field: u64, value: u64) {
-    if value != 0 {
-        varint(out, field << 3);
-        varint(out, value);
-    }
-}
-
-/// A field of bytes: a string or a message. An empty one counts among repeated ones.
-fn bytes(out: &mut Vec<u8>, field: u64, value: &[u8]) {
-    varint(out, field << 3 | 2);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
-/// Repeated integers in one field.
-fn packed(out: &mut Vec<u8>, field: u64, values: impl Iterator<Item = u64>) {
-    let mut all = Vec::new();
-    values.for_each(|value| varint(&mut all, value));
-    bytes(out, field, &all);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn integers_are_varints_and_zeros_are_left_out() {
-        let mut out = Vec::new();
-        number(&mut out, 1, 150);
-        assert_eq!(out, [0x08, 0x96, 0x01]);
-        number(&mut out, 2, 0);
-        assert_eq!(out.len(), 3);
-        packed(&mut out, 4, [3, 270, 86942].into_iter());
-        // The example of packed fields in the description of the encoding.
-        assert_eq!(&out[3..], [0x22, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05]);
     }
 }

@@ -107,6 +107,23 @@ impl Table {
         }
     }
 
+    /// Places of a call path, innermost first. A place has a frame with the inlined frames before it.
+    pub fn places(&self, path: &[u32]) -> Vec<Vec<u32>> {
+        let mut places = Vec::new();
+        let mut open = Vec::new();
+        for frame in path.iter().rev() {
+            open.push(*frame);
+            let goes_on = self.frames.get(*frame as usize).is_some_and(|frame| frame.inlined);
+            if !goes_on {
+                places.push(std::mem::take(&mut open));
+            }
+        }
+        if !open.is_empty() {
+            places.push(open);
+        }
+        places
+    }
+
     /// Whether a column is meant by the user's metric: the last level has three names.
     fn is(&self, column: &Column, asked: &Metric) -> bool {
         let levels = self.columns.iter().filter(|column| matches!(column.metric, Metric::Misses(_))).count();

@@ -206,6 +206,60 @@ fn pprof_is_gzip_around_a_message() {
     }
 }
 
+/// Decoded by the types that OpenTelemetry generates from its own description.
+#[test]
+fn otlp_is_read_by_opentelemetry_with_the_totals_and_paths_of_pprof() {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+    use opentelemetry_proto::tonic::profiles::v1development::ProfilesData;
+    use prost::Message as _;
+
+    for profile in [demo(), windowed(), with_objects()] {
+        let totals = totals(&profile);
+        let message = exported(&profile, Format::Otlp, Some("cpu")).unwrap();
+        let data = ProfilesData::decode(message.as_slice()).unwrap();
+        let [resource] = data.resource_profiles.as_slice() else { panic!("{data:?}") };
+        let name = &resource.resource.as_ref().unwrap().attributes[0];
+        let Some(Any::StringValue(command)) = name.value.clone().unwrap().value else { panic!("{name:?}") };
+        assert_eq!((name.key.as_str(), command.as_str()), ("service.name", profile.run.command.as_str()));
+        let tables = data.dictionary.unwrap();
+        assert_eq!(tables.string_table[0], "");
+        assert_eq!(tables.location_table[0], Default::default());
+        assert_eq!(tables.link_table.len(), 1);
+        let text = |index: i32| tables.string_table[index as usize].as_str();
+        let mut seen = 0;
+        for (order, of_metric) in resource.scope_profiles[0].profiles.iter().enumerate() {
+            assert_eq!(of_metric.time_unix_nano, profile.run.started_unix_ns);
+            assert_eq!(of_metric.duration_nano, profile.run.wall_ns);
+            let metric = text(of_metric.sample_type.unwrap().type_strindex);
+            assert!(order > 0 || metric == "cpu", "{metric} comes first");
+            let mut paths: BTreeMap<String, u64> = BTreeMap::new();
+            for sample in &of_metric.samples {
+                let stack = &tables.stack_table[sample.stack_index as usize];
+                let names = stack.location_indices.iter().flat_map(|location| {
+                    let lines = &tables.location_table[*location as usize].lines;
+                    lines.iter().map(|line| {
+                        let function = &tables.function_table[line.function_index as usize];
+                        text(function.name_strindex).to_owned()
+                    })
+                });
+                let names: Vec<String> = names.collect();
+                let path = names.into_iter().rev().collect::<Vec<_>>().join(";");
+                *paths.entry(path).or_default() += u64::try_from(sample.values[0]).unwrap();
+                for attribute in &sample.attribute_indices {
+                    let attribute = &tables.attribute_table[*attribute as usize];
+                    assert!(text(attribute.key_strindex).starts_with("locality."), "{attribute:?}");
+                }
+                seen += 1;
+            }
+            let sum: u64 = paths.values().sum();
+            assert!((sum as f64 - totals[metric]).abs() <= 1.0, "{metric}: {sum} of {}", totals[metric]);
+            let expected: u64 = folded(&profile, metric).values().sum();
+            assert_eq!(sum, expected, "{metric}");
+        }
+        assert!(seen > 0);
+    }
+}
+
 #[test]
 fn tables_have_the_rows_and_numbers_of_the_report() {
     let profile = demo();

@@ -178,6 +178,12 @@ impl Process {
         self.cpu_ns = self.cpu_ns.max(cpu_ns);
     }
 
+    /// Ends a process that is not needed any more.
+    pub(super) fn end(mut self) {
+        self.is_late = true;
+        self.bury();
+    }
+
     /// Ends the process. Returns the manner of an earlier end.
     pub(super) fn bury(mut self) -> Option<String> {
         let pidfd = self.pidfd.as_raw_fd();
