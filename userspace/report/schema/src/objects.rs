@@ -55,8 +55,8 @@ pub struct Object {
     /// Predicted misses for each touch of the object's lines, by level: `L1`, `L2`, …; the last level also
     /// as `LLC`.
     pub miss_ratio: ByLevel<Number>,
-    /// Share of all predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`. Shares of a level
-    /// with hardly any misses mean nothing: `objects_summary.levels[].miss_ratio` says how many there are.
+    /// Share of all predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`. Shares of a
+    /// level with hardly any misses mean nothing: look at `objects_summary.levels[].miss_ratio` first.
     pub miss_share: ByLevel<Number>,
     /// Intervals of `miss_share`.
     pub miss_share_ci95: ByLevel<Interval>,
