@@ -56,6 +56,9 @@ pub const SCHEMA_1: &str = "locality-report/1";
 /// A report. An estimate is an object `{value, ci95, n}`, or a number with an interval
 /// beside it: the interval covers 95 %, `n` counts observations. Uses of one sample,
 /// up to 64 and much alike, count each in `n`, and intervals take them together.
+///
+/// A launched command keeps stdout, so the report goes to stderr. `--report FILE` writes the report
+/// to a file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -105,13 +105,14 @@ pub struct Throughput {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Trips {
-    /// Most iterations shown by a window, if no window shows a whole run of the loop.
+    /// Most iterations shown by a window, if there is no median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_least: Option<u64>,
-    /// Median of the runs shown whole by windows; absent without whole runs.
+    /// Median of the runs that windows show whole, and of longer runs known from their end and the step,
+    /// which may count one iteration too few; absent without either.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<u64>,
-    /// Runs shown whole by windows.
+    /// Runs in the median.
     pub n: u64,
 }
 

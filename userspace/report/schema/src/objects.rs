@@ -38,7 +38,8 @@ pub struct Object {
     /// The function of a variable on the stack; else absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// Number of the object in `objects_summary.conflicts`.
+    /// Number of the object, also in `objects_summary.conflicts`. Several objects can have one name; `id`
+    /// distinguishes them, in one report.
     pub id: Option<u32>,
     /// Whether the object was concluded from a pointer or a size class.
     pub inferred: bool,
@@ -54,7 +55,8 @@ pub struct Object {
     /// Predicted misses for each touch of the object's lines, by level: `L1`, `L2`, …; the last level also
     /// as `LLC`.
     pub miss_ratio: ByLevel<Number>,
-    /// Share of all predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`.
+    /// Share of all predicted misses, by level: `L1`, `L2`, …; the last level also as `LLC`. Shares of a
+    /// level with hardly any misses mean nothing: look at `objects_summary.levels[].miss_ratio` first.
     pub miss_share: ByLevel<Number>,
     /// Intervals of `miss_share`.
     pub miss_share_ci95: ByLevel<Interval>,
@@ -268,7 +270,9 @@ pub struct ObjectsSummary {
     pub levels: Vec<ObjectLevel>,
     /// Uses seen.
     pub n: u64,
-    /// The level of the misses by which objects are ranked; `null` if ranked by accesses.
+    /// The level of the misses by which objects are ranked: the last level with at least one miss in 1,000
+    /// touches of lines, and with the misses of three uses or more; `null` without such a level: objects are
+    /// then ranked by accesses.
     pub ranked_by: Option<String>,
     /// Share of accesses without an object.
     pub unknown_share: Number,

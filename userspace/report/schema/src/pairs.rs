@@ -13,6 +13,8 @@ use super::{
 
 /// A pair of places. If at least two data objects have a tenth of the weight
 /// each between two places, each such object has a pair, and the rest has one pair.
+/// Live pairs, their distances and weights are of words of 8 bytes. Weights of
+/// printed pairs sum to less than 1 if `rows_left_out` counts pairs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -49,8 +49,10 @@ pub struct Caller {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Place {
-    /// The address for `addr2line -e module` of a function with unknown
-    /// line, or of a node in `tasks`; else absent.
+    /// The address for `addr2line -e module`. Live: of a function with unknown line in `advice`, `loops`,
+    /// `branches` and `kernel_time`. Exact: of a node in `tasks`, or a region in `self_parallelism`. Else
+    /// absent, as in `pairs`, `not_reused` and `site` of objects: there, all addresses of a function without
+    /// lines are one place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
     /// Source file; `null` if unknown.

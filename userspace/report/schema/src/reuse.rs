@@ -166,8 +166,9 @@ pub struct Point {
     /// Live, or of sampled lines: interval of `ratio`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95: Option<Interval>,
-    /// Live: the interval from sampling alone, without the error of the
-    /// conversion of distances, common to two traces of one program.
+    /// Live: the interval that the scatter of bootstrap draws shows, for comparisons of traces. `ci95`
+    /// also has the draws' bias and the error of the conversion of distances, and a least width: Wilson's
+    /// interval for the number of samples. Where fewer than five uses missed, both have the least width.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ci95_sampling: Option<Interval>,
     /// The level of this machine with this size; absent without one.
