@@ -117,7 +117,7 @@ fn groups(registry: &mut Registry, exposed: &Exposed) {
     let loaded = counters(
         registry,
         "locality_loaded_bytes",
-        "Bytes loaded into a cache of that size, in segments that have a miss ratio of the group",
+        "Bytes loaded into a cache of that size, in segments with five windows or more of the group",
     );
     for (name, of) in &exposed.totals.groups {
         let Group { cpu_ns, who, .. } = of;

@@ -99,7 +99,7 @@ pub struct AgentArgs {
     /// Let other machines read the metrics.
     #[arg(long, requires = "listen")]
     pub listen_anywhere: bool,
-    /// Send the profile of each segment to an OpenTelemetry Collector: http://HOST[:PORT], port 4318 if absent.
+    /// Send each segment's profile to an OpenTelemetry Collector: http://HOST[:PORT] [default port: 4318].
     ///
     /// OTLP over HTTP, profiles of the development version (v1development), one resource for each group.
     #[arg(long, value_name = "URL")]
