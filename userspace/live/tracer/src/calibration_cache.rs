@@ -1,8 +1,8 @@
 //! Measurements of this machine by an earlier start of the tool, for the next start.
 //!
 //! One file in a folder that nobody but our effective user can enter, opened step by step without
-//! following a link: in `/run`, which ends with the machine's run, never below `$HOME`, which under
-//! `sudo` is somebody else's. Believed are numbers of the same processor, microcode, kernel, boot
+//! following a link: in `/run/locality-bpf`, which ends with the machine's run, never below `$HOME`, which
+//! under `sudo` is somebody else's. Others may enter `/run/locality-bpf`, which also has the agent's socket. Believed are numbers of the same processor, microcode, kernel, boot
 //! and program, of at most a day, each in its range. The caller looks whether they are still true
 //! ([`super::calibrate::probe`]). Everything else is a reason to measure anew, never an error.
 
@@ -28,6 +28,7 @@ use locality_kernel::sys;
 /// Where the folder lies.
 const PARENT: &CStr = c"/run";
 const FOLDER: &CStr = c"locality-bpf";
+const OWN_FOLDER: &CStr = c"own";
 const FILE: &CStr = c"calibration";
 const NEW_FILE: &CStr = c"calibration.new";
 
@@ -180,13 +181,13 @@ impl Remembered {
 /// # Errors
 /// A reason for our own log.
 pub fn recall() -> Result<Remembered, String> {
-    let folder = folder_in(PARENT, FOLDER).map_err(|error| format!("no folder: {error}"))?;
+    let folder = folder_in(PARENT).map_err(|error| format!("no folder: {error}"))?;
     recall_in(&folder, &key())
 }
 
 /// Stores the values for the next start; a failure costs that start some milliseconds.
 pub fn remember(what: &Remembered) {
-    let remembered = folder_in(PARENT, FOLDER).and_then(|folder| remember_in(&folder, what, &key()));
+    let remembered = folder_in(PARENT).and_then(|folder| remember_in(&folder, what, &key()));
     tracing::debug!(?remembered, "calibration");
 }
 
@@ -222,7 +223,7 @@ fn own_user() -> u32 {
 }
 
 /// Opens or makes the folder, if it is ours alone.
-fn folder_in(parent: &CStr, name: &CStr) -> io::Result<File> {
+fn folder_in(parent: &CStr) -> io::Result<File> {
     // SAFETY: a system call with a live name; a new descriptor is ours.
     let parent = unsafe {
         match libc::open(
@@ -233,15 +234,20 @@ fn folder_in(parent: &CStr, name: &CStr) -> io::Result<File> {
             fd => File::from_raw_fd(fd),
         }
     };
-    // The folder exists already, or the next call gives the reason.
-    // SAFETY: a system call with a live name.
-    unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o700) };
-    let folder = open_in(&parent, name, libc::O_RDONLY | libc::O_DIRECTORY)?;
+    let folder = made_in(&made_in(&parent, FOLDER)?, OWN_FOLDER)?;
     let status = folder.metadata()?;
     if status.uid() != own_user() || status.mode() & 0o077 != 0 {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others may enter it"));
     }
     Ok(folder)
+}
+
+/// Opens or makes a folder in another one.
+fn made_in(parent: &File, name: &CStr) -> io::Result<File> {
+    // The folder exists already, or the next call gives the reason.
+    // SAFETY: a system call with a live name.
+    unsafe { libc::mkdirat(parent.as_raw_fd(), name.as_ptr(), 0o700) };
+    open_in(parent, name, libc::O_RDONLY | libc::O_DIRECTORY)
 }
 
 /// Opens a name of a folder, but no link.
@@ -278,7 +284,7 @@ mod tests {
     }
 
     fn folder(path: &Path) -> io::Result<File> {
-        folder_in(&CString::new(path.to_str().unwrap()).unwrap(), FOLDER)
+        folder_in(&CString::new(path.to_str().unwrap()).unwrap())
     }
 
     #[test]
@@ -286,6 +292,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let ours = folder(place.path()).unwrap();
         assert_eq!(ours.metadata().unwrap().mode() & 0o777, 0o700);
+        // As systemd makes the folder of the agent's socket.
+        fs::set_permissions(place.path().join("locality-bpf"), fs::Permissions::from_mode(0o755)).unwrap();
+        folder(place.path()).unwrap();
         assert!(recall_in(&ours, "a").is_err());
         remember_in(&ours, &some(), "a").unwrap();
         remember_in(&ours, &some(), "a").unwrap();
@@ -313,6 +322,7 @@ mod tests {
         assert!(folder(place.path()).is_err(), "a link");
         fs::remove_file(&path).unwrap();
         let ours = folder(place.path()).unwrap();
+        let path = path.join("own");
         let file = path.join("calibration");
         remember_in(&ours, &some(), "a").unwrap();
         fs::hard_link(&file, place.path().join("second")).unwrap();
