@@ -434,7 +434,10 @@ fn joined_access(
     // Runs longer than a window do not show the next one, but a watch of the neighbour in the line does.
     let neighbours = known.neighbours.get(&ip).copied().unwrap_or_default();
     let watched = neighbour(neighbours, stride, bytes).map(|step| (step, neighbours.0.max(neighbours.1)));
-    let beside = || watched.or_else(|| columns(seen, stride?, bytes));
+    // A step of another size inside a run is no end of a run: the walk wraps around, as a random walk or a
+    // hash table does, and no outer loop goes on along the line.
+    let is_steady = seen.iter().all(|(_, access)| access.stride_count == access.steps);
+    let beside = || watched.or_else(|| columns(seen, stride?, bytes)).filter(|_| is_steady);
     let shown =
         seen.iter().filter(|(_, access)| outer.is_some() && access.outer_stride == outer).count() as u64;
     let (outer, outer_windows) = match outer {

@@ -207,6 +207,20 @@ fn the_neighbour_in_the_line_tells_the_step_between_runs() {
     );
 }
 
+/// `i = (i + 7919) & mask`: a walk that wraps around inside the loop touches neighbours, too.
+#[test]
+fn a_walk_that_wraps_around_has_no_outer_loop() {
+    let mut wrapped = LoopAccess { outer_stride: None, ..column() };
+    wrapped.stride_count -= 1;
+    let profile =
+        profile(&[Shown { cycles: 45.0, around: None, by_access: vec![wrapped], ..Shown::default() }]);
+    let known = Known { all: [1.0; 3], neighbours: [(0x1008, (9, 0, 1))].into(), ..Known::default() };
+    let (contexts, rates) = (Contexts::new(&profile), Rates::of(&profile));
+    let advised = Advised::of(&profile, &contexts, &rates, &known, &[]).unwrap();
+    assert!(!kinds(&advised).contains(&Kind::Interchange), "{:?}", kinds(&advised));
+    assert_eq!(advised.loops[0].accesses[0].outer_stride, None);
+}
+
 #[test]
 fn a_transposition_is_tiled() {
     // What is along the line here is across lines there.
