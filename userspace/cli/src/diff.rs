@@ -40,6 +40,7 @@ pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
         }
     }
     if let Some(output) = &args.output {
+        private_file::keep_apart(output, &[], "comparison", "-o")?;
         check_place(output, "comparison", "-o")?;
     }
     let options =
@@ -56,7 +57,7 @@ pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
         DiffFormat::Github => print::github(&diff),
     };
     match &args.output {
-        Some(output) => private_file::write(output, page.as_bytes(), quiet)?,
+        Some(output) => private_file::write(output, page.as_bytes(), "comparison", quiet)?,
         None => to_stream(std::io::stdout(), page.as_bytes())?,
     }
     Ok(match (diff.failed, diff.inconclusive && args.strict) {

@@ -28,7 +28,10 @@ pub fn run(args: &ExportArgs, quiet: bool) -> Result<ExitCode> {
                 file.display()
             )));
         }
-        Some(output) if args.to != To::Csv => check_place(output, "export", "-o")?,
+        Some(output) if args.to != To::Csv => {
+            private_file::keep_apart(output, &[], "export", "-o")?;
+            check_place(output, "export", "-o")?;
+        }
         None if args.to == To::Csv => {
             bail!(WrongUse("csv is a folder of tables: say where with -o FOLDER".to_owned()));
         }
@@ -59,7 +62,7 @@ pub fn run(args: &ExportArgs, quiet: bool) -> Result<ExitCode> {
         }
     };
     match (&args.output, exported) {
-        (Some(output), Exported::File(bytes)) => private_file::write(output, &bytes, quiet)?,
+        (Some(output), Exported::File(bytes)) => private_file::write(output, &bytes, "export", quiet)?,
         (Some(output), Exported::Folder(files)) => private_file::write_folder(output, &files, quiet)?,
         (None, Exported::File(bytes)) => to_stream(std::io::stdout(), &bytes)?,
         (None, Exported::Folder(_)) => bail!(WrongUse("say where with -o FOLDER".to_owned())),

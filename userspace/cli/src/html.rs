@@ -71,7 +71,7 @@ pub fn write(report: Report, profile: Option<&Profile>, wanted: &Wanted<'_>) -> 
         writing::keep_apart(&file, &[profile.to_owned(), locality_profile::earlier(profile)])?;
     }
     writing::check_place(&file, "report", "--report")?;
-    private_file::write(&file, page.as_bytes(), wanted.quiet)?;
+    private_file::write(&file, page.as_bytes(), "report", wanted.quiet)?;
     if wanted.output.report.is_none() && !wanted.quiet {
         say(&format!("HTML report written to {}", file.display()));
     }

@@ -29,6 +29,7 @@ use locality_bpf::model;
 use locality_bpf::objects;
 use locality_bpf::pager;
 use locality_bpf::plan::{self, keep_apart};
+use locality_bpf::private_file;
 use locality_bpf::top as live;
 use locality_capture::watchdog;
 use locality_doctor as doctor;
@@ -238,6 +239,9 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let mut is_stored = false;
     match file.map(|file| exact::store(&report, file)) {
         Some(Ok(file)) => {
+    if let Some(report) = &print.report {
+        private_file::keep_apart(report, &[], "report", "--report")?;
+    }
             is_stored = true;
             exact::ending::stored(&file);
             if !quiet {
@@ -479,7 +483,8 @@ fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
     match (&output.report, place.launched) {
         (Some(file), _) => {
             check_place(file, "report", "--report")?;
-            to_file(file, page.as_bytes(), place.quiet)
+            private_file::keep_apart(file, &[], "report", "--report")?;
+            to_file(file, page.as_bytes(), "report", place.quiet)
         }
         (None, true) => to_stream(std::io::stderr(), page.as_bytes()),
         (None, false) => to_stream(std::io::stdout(), page.as_bytes()),

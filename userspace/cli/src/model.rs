@@ -12,6 +12,7 @@ mod project;
 mod svg;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -26,13 +27,14 @@ use locality_execution::{
     tree::{self, Expected},
 };
 use locality_findings::why_empty;
-use locality_kernel::writing::{say, to_stream};
+use locality_kernel::writing::{check_place, say, to_stream};
 use locality_model::Profile;
 use locality_runner as exact;
 use locality_units::parse::WrongUse;
 
 use self::program::Program;
 use crate::cli::model_args::{CostArg, ModelArgs, ModelFormat};
+use crate::plan::places;
 use crate::private_file;
 
 /// Limit of bytes of a skeleton.
@@ -85,6 +87,10 @@ pub(crate) struct Changed {
 pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
     let file = args.file.as_path();
     let name = file.display();
+    if let Some(output) = &args.output {
+        private_file::keep_apart(output, &inputs(args), "model", "-o")?;
+        check_place(output, "model", "-o")?;
+    }
     if exact::stored(file)?.is_some() {
         bail!(
             "{name} is the report of an exact run, which keeps no control flow: the model needs the \
@@ -122,7 +128,7 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
         },
     };
     match &args.output {
-        Some(output) => private_file::write(output, page.as_bytes(), quiet)?,
+        Some(output) => private_file::write(output, page.as_bytes(), "model", quiet)?,
         None => to_stream(std::io::stdout(), page.as_bytes())?,
     }
     if partial {
@@ -130,6 +136,12 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Files that the model is made of, and the earlier profile.
+fn inputs(args: &ModelArgs) -> Vec<PathBuf> {
+    let further = args.machine.iter().chain(&args.skeleton).chain(&args.check);
+    places(&args.file).into_iter().chain(further.cloned()).collect()
 }
 
 fn make(profile: Profile, args: &ModelArgs) -> Result<Model> {

@@ -13,6 +13,7 @@ use locality_common::config::CGROUPS_MAX;
 use locality_units::parse::WrongUse;
 
 use crate::cli::{HeapArg, OutputArgs, TraceArgs};
+use crate::private_file;
 
 use locality_tracer::plan::{Following, Plan, Recorded, Targets};
 
@@ -59,6 +60,7 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         let mut seen = HashSet::new();
         pids.retain(|pid| seen.insert(*pid));
         Targets::Processes(pids)
+        private_file::keep_apart(report, &[], "report", "--report")?;
     };
     let profile = args.output.unwrap_or_else(|| DEFAULT_PROFILE.into());
     if let Some(report) = &args.print.report {

@@ -2,25 +2,52 @@
 //!
 //! Names and lines of a traced program concern the owner alone, so exports are as private as
 //! profiles. A symbolic link is not followed: under `sudo` a link could lead to any file.
+//! A page never replaces a profile, nor a file that the command reads.
 
 use std::{
     fs,
     io::ErrorKind,
     os::unix::fs::{DirBuilderExt as _, chown},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, Result, bail};
 use locality_kernel::writing;
 use locality_profile::Owner;
+use locality_units::parse::WrongUse;
 
-/// Writes a file in place of a file of the name, or into a named pipe or a device.
+/// Refuses a page in place of a file that the command reads, or of any profile. `what` is the page, and
+/// `flag` names the place.
 ///
 /// # Errors
-/// The file cannot be written.
-pub fn write(path: &Path, bytes: &[u8], quiet: bool) -> Result<()> {
+/// Such a place.
+pub fn keep_apart(page: &Path, read: &[PathBuf], what: &str, flag: &str) -> Result<(), WrongUse> {
+    let is_read = read.iter().any(|file| writing::keep_apart(page, std::slice::from_ref(file)).is_err());
+    let kind = match locality_profile::is_profile(page) {
+        true => "the profile ",
+        false if is_read => "the input ",
+        false => return Ok(()),
+    };
+    Err(WrongUse(format!(
+        "the {what} would replace {kind}{}: give {flag} another name",
+        page.display()
+    )))
+}
+
+/// Writes a file in place of a file of the name, or into a named pipe or a device. `what` names the page in
+/// messages, as in "export".
+///
+/// # Errors
+/// The file cannot be written, or is a profile.
+pub fn write(path: &Path, bytes: &[u8], what: &str, quiet: bool) -> Result<()> {
+    if locality_profile::is_profile(path) {
+        bail!(WrongUse(format!(
+            "the {what} would replace the profile {}: give another name",
+            path.display()
+        )));
+    }
     let owner = Owner::of_sudo().map(|owner| (owner.uid, owner.gid));
-    writing::to_private_file(path, bytes, owner, quiet)
+    writing::to_private_file(path, bytes, owner, what, quiet)
 }
 
 /// Writes files into an existing or new folder. Further files in the folder stay.
@@ -43,7 +70,7 @@ pub fn write_folder(folder: &Path, files: &[(String, Vec<u8>)], quiet: bool) -> 
             return Err(error).with_context(|| format!("cannot make the folder {}", folder.display()));
         }
     }
-    files.iter().try_for_each(|(name, bytes)| write(&folder.join(name), bytes, quiet))
+    files.iter().try_for_each(|(name, bytes)| write(&folder.join(name), bytes, "export", quiet))
 }
 
 #[cfg(test)]
@@ -65,5 +92,23 @@ mod tests {
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(write_folder(&file, &files, true).unwrap_err().to_string().contains("need a folder"));
+    }
+
+    #[test]
+    fn a_page_replaces_neither_a_profile_nor_what_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let [profile, text, page] = ["p.locality", "bst", "page"].map(|name| folder.path().join(name));
+        locality_profile::write(&profile, &locality_model::testing::loops::windowed(), None).unwrap();
+        fs::write(&text, "skeleton").unwrap();
+        let before = fs::read(&profile).unwrap();
+        let why = write(&profile, b"page", "model", true).unwrap_err();
+        assert!(why.is::<WrongUse>() && why.to_string().contains("would replace the profile"), "{why}");
+        let read = [text.clone()];
+        for (place, said) in [(&profile, "the model would replace the profile"), (&text, "the input")] {
+            let why = keep_apart(place, &read, "model", "-o").unwrap_err().to_string();
+            assert!(why.contains(said) && why.ends_with("give -o another name"), "{why}");
+        }
+        keep_apart(&page, &read, "model", "-o").unwrap();
+        assert_eq!(fs::read(&profile).unwrap(), before);
     }
 }

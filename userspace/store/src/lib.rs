@@ -25,7 +25,7 @@ mod whole;
 mod writer;
 
 pub use error::Error;
-pub use place::{Owner, earlier};
+pub use place::{Owner, earlier, is_profile};
 pub use reader::read;
 pub use reserved::Reserved;
 pub use schema::{APPLICATION_ID, SCHEMA_VERSION};

@@ -46,6 +46,11 @@ const HEADER_BYTES: u64 = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 const APPLICATION_ID_AT: usize = 68;
 
+/// Whether a file is a profile, by the first bytes. False for an unreadable file, a pipe or a device.
+pub fn is_profile(path: &Path) -> bool {
+    matches!(kind_of(path), Ok(Kind::Profile))
+}
+
 /// Recognises a file by the first bytes.
 pub(crate) fn kind_of(path: &Path) -> io::Result<Kind> {
     let metadata = fs::metadata(path)?;

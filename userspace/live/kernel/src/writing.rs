@@ -88,24 +88,27 @@ pub fn check(file: &Path) -> Result<()> {
         // SAFETY: the name is live and ends in zero.
         return match unsafe { libc::access(name.as_ptr(), libc::W_OK) } {
             0 => Ok(()),
-            _ => Err(io::Error::last_os_error()).with_context(|| cannot(file)),
+            _ => Err(io::Error::last_os_error()).with_context(|| cannot("report", file)),
         };
     }
-    OpenOptions::new().create(true).append(true).open(file).with_context(|| cannot(file)).map(|_| ())
+    OpenOptions::new().create(true).append(true).open(file).with_context(|| cannot("report", file)).map(|_| ())
 }
 
-/// Writes a page to a file. A reader of a pipe that goes away (`| head`) is no error.
+/// Writes a page to a file. A reader of a pipe that goes away (`| head`) is no error. `what` names the page in
+/// messages, as in "report".
 ///
 /// # Errors
 /// A place that cannot be written.
-pub fn to_file(file: &Path, page: &[u8], quiet: bool) -> Result<()> {
+pub fn to_file(file: &Path, page: &[u8], what: &str, quiet: bool) -> Result<()> {
     let opened = match is_pipe(file) {
-        true => open_pipe(file, quiet),
+        true => open_pipe(file, what, quiet),
         false => File::create(file),
     };
     let written = opened.and_then(|mut to| to.write_all(page));
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).with_context(|| cannot(file)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).with_context(|| cannot(what, file))
+        }
         _ => Ok(()),
     }
 }
@@ -115,11 +118,17 @@ pub fn to_file(file: &Path, page: &[u8], quiet: bool) -> Result<()> {
 ///
 /// # Errors
 /// A place that cannot be written; the former content stays.
-pub fn to_private_file(file: &Path, page: &[u8], owner: Option<(u32, u32)>, quiet: bool) -> Result<()> {
+pub fn to_private_file(
+    file: &Path,
+    page: &[u8],
+    owner: Option<(u32, u32)>,
+    what: &str,
+    quiet: bool,
+) -> Result<()> {
     if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
-        return to_file(file, page, quiet);
+        return to_file(file, page, what, quiet);
     }
-    let name = file.file_name().context("a report needs the name of a file")?.to_string_lossy().into_owned();
+    let name = file.file_name().with_context(|| format!("the {what} needs the name of a file"))?.to_string_lossy().into_owned();
     let new = file.with_file_name(format!(".{name}.{}", std::process::id()));
     let written =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut to| {
@@ -133,7 +142,7 @@ pub fn to_private_file(file: &Path, page: &[u8], owner: Option<(u32, u32)>, quie
         // May have never been there.
         let _ = fs::remove_file(&new);
     }
-    written.with_context(|| cannot(file))
+    written.with_context(|| cannot(what, file))
 }
 
 /// Writes a page to an open stream. A reader that closed its end early is no error.
@@ -149,8 +158,8 @@ pub fn to_stream(mut to: impl Write, page: &[u8]) -> Result<()> {
     }
 }
 
-fn cannot(file: &Path) -> String {
-    format!("cannot write the report to {}", file.display())
+fn cannot(what: &str, file: &Path) -> String {
+    format!("cannot write the {what} to {}", file.display())
 }
 
 fn is_pipe(file: &Path) -> bool {
@@ -158,13 +167,13 @@ fn is_pipe(file: &Path) -> bool {
 }
 
 /// Waits for a reader.
-fn open_pipe(file: &Path, quiet: bool) -> io::Result<File> {
+fn open_pipe(file: &Path, what: &str, quiet: bool) -> io::Result<File> {
     let at_once = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(file);
     match &at_once {
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
             if !quiet {
                 say(&format!(
-                    "the report waits for a reader of {0}, as in `cat {0}`; Ctrl-C ends without",
+                    "the {what} waits for a reader of {0}, as in `cat {0}`; Ctrl-C ends without",
                     file.display()
                 ));
             }
@@ -207,7 +216,7 @@ mod tests {
             }
         });
         let page = "row\n".repeat(100_000);
-        to_file(&file, page.as_bytes(), true).unwrap();
+        to_file(&file, page.as_bytes(), "report", true).unwrap();
         assert_eq!(reader.join().unwrap(), page);
     }
 
@@ -219,17 +228,17 @@ mod tests {
         std::os::unix::fs::symlink(&target, &file).unwrap();
         // SAFETY: the calls have no arguments.
         let own = unsafe { (libc::geteuid(), libc::getegid()) };
-        to_private_file(&file, b"page", Some(own), true).unwrap();
+        to_private_file(&file, b"page", Some(own), "report", true).unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "old");
         let about = fs::symlink_metadata(&file).unwrap();
         assert_eq!((about.is_file(), about.mode() & 0o777, about.uid()), (true, 0o600, own.0));
-        to_private_file(&file, b"again", None, true).unwrap();
+        to_private_file(&file, b"again", None, "report", true).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "again");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         let why =
-            format!("{:#}", to_private_file(&folder.path().join("none/x"), b"", None, true).unwrap_err());
+            format!("{:#}", to_private_file(&folder.path().join("none/x"), b"", None, "report", true).unwrap_err());
         assert!(why.contains("cannot write the report"), "{why}");
-        to_private_file(Path::new("/dev/null"), b"page", None, true).unwrap();
+        to_private_file(Path::new("/dev/null"), b"page", None, "report", true).unwrap();
     }
 
     #[test]
@@ -240,7 +249,7 @@ mod tests {
             let file = file.clone();
             move || File::open(file).unwrap().read_exact(&mut [0; 16]).unwrap()
         });
-        to_file(&file, &[b'x'; 1 << 20], true).unwrap();
+        to_file(&file, &[b'x'; 1 << 20], "report", true).unwrap();
         reader.join().unwrap();
     }
 
@@ -258,7 +267,7 @@ mod tests {
         check_place(Path::new("file"), "export", "-o").unwrap();
         let full = Path::new("/dev/full");
         check(full).unwrap();
-        let why = format!("{:#}", to_file(full, b"page", true).unwrap_err());
-        assert!(why.contains("No space left"), "{why}");
+        let why = format!("{:#}", to_file(full, b"page", "export", true).unwrap_err());
+        assert!(why.contains("No space left") && why.contains("write the export to /dev/full"), "{why}");
     }
 }
