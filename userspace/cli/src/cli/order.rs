@@ -6,7 +6,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{Arg, ArgAction, Command, FromArgMatches as _, error::ErrorKind};
+use clap::{
+    Arg, ArgAction, Command, Error, FromArgMatches as _,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use super::{Cli, colour::When, config, help};
 
@@ -35,7 +38,13 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
         Page { coloured, plain: format!("error: {why}\n"), is_answer: false, when }
     };
     let first = first_bare(&command, &words);
+    let bare = first.and_then(|at| words.get(at)).cloned();
+    let with_equals = first.and_then(|at| lacks_equals(&command, words.get(at - 1)?, words.get(at)?));
     let words = match first {
+        // The version is the whole program's, whatever command follows.
+        Some(at) if words[1..at].iter().any(|word| word == "-V" || word == "--version") => {
+            words[..at].to_vec()
+        }
         Some(at) => match words.get(at).and_then(|word| command.find_subcommand(word)) {
             Some(other) => {
                 if let Some(option) = options(&command, &words[1..at]).find(|option| !takes(other, option)) {
@@ -60,10 +69,17 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
     let parsed = command.try_get_matches_from(&words).and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.map_err(|error| {
         let text = error.render();
-        let other = first.and_then(|at| words.get(at)).and_then(|word| word.to_str());
+        let other = bare.as_deref().and_then(OsStr::to_str);
         let lacks = [ErrorKind::MissingRequiredArgument, ErrorKind::TooFewValues].contains(&error.kind());
+        let lacking = invalid(&error);
         if lacks && other == Some("merge") {
             return refused("merge needs at least two profiles and a name: `locality-bpf merge A B -o BOTH`".to_owned());
+        }
+        if lacks && other == Some("agent") && lacking.iter().any(|arg| arg.starts_with("--listen ")) {
+            return refused("--listen-anywhere needs --listen ADDRESS:PORT".to_owned());
+        }
+        if lacks && other == Some("top") {
+            return refused(without_whom(&words));
         }
         if lacks && other == Some("agent") && error.to_string().contains("--all") {
             return refused(
@@ -79,12 +95,14 @@ pub fn parse(words: Vec<OsString>) -> Result<Cli, Page> {
                     .to_owned(),
             );
         }
-        let unknown = first.and_then(|at| words.get(at)).filter(|_| {
+        let unknown = bare.as_ref().filter(|_| {
             let kinds = [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::ArgumentConflict];
             kinds.contains(&error.kind())
         });
         if let Some(word) = unknown.filter(|word| help::command().find_subcommand(word).is_none()) {
-            return refused(unknown_word(word));
+            // The words after `help` name a command.
+            let after = words.iter().skip_while(|other| *other != word).nth(1).filter(|_| word == "help");
+            return refused(with_equals.clone().unwrap_or_else(|| unknown_word(after.unwrap_or(word))));
         }
         if let Some(why) = added.and_then(|added| added.blame(&text.to_string())) {
             return refused(why);
@@ -141,6 +159,37 @@ fn unknown_word(word: &OsStr) -> String {
         format!("a program is launched by `locality-bpf -- {shown}`;")
     };
     format!("there is no command `{shown}`: {meant} `locality-bpf --help` lists the commands")
+}
+
+/// Options that an error of the parser names.
+fn invalid(error: &Error) -> Vec<String> {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(args)) => args.clone(),
+        Some(ContextValue::String(arg)) => vec![arg.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// The refusal of a value that lacks its equals sign, as in `--heap probes`.
+fn lacks_equals(command: &Command, option: &OsStr, value: &OsStr) -> Option<String> {
+    let arg = named(command, option).into_iter().next_back()?;
+    let value = value.to_str()?;
+    let is_optional = arg.is_require_equals_set() && takes_value(arg);
+    let is_value = arg.get_possible_values().iter().any(|known| known.matches(value, false));
+    let long = arg.get_long().filter(|_| is_optional && is_value)?;
+    Some(format!("write --{long}={value}, with an equals sign"))
+}
+
+/// The refusal of options of tracing for `top` without anything to trace.
+fn without_whom(words: &[OsString]) -> String {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let has = |option: &str| {
+        let is = |word: &str| word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        words.iter().any(|word| is(word))
+    };
+    let option = ["--overhead", "--own", "--group", "--exclude"].into_iter().find(|option| has(option));
+    let store = if has("--store") { ", and leave --store out" } else { "" };
+    format!("{} belongs to tracing: add -p, --cgroup, --namespace or --all{store}", option.unwrap_or("this option"))
 }
 
 /// Value of `--color`, also for a wrong command line.
@@ -354,8 +403,38 @@ mod tests {
         assert!(refusal("x 1234").contains("`locality-bpf -p 1234`"));
         assert!(refusal("x run.locality").contains("`locality-bpf report run.locality`"));
         assert!(refusal("x -p 1 ls").contains("`locality-bpf -- ls`"));
+        assert!(refusal("x help foo").contains("there is no command `foo`"));
+        assert!(refusal("x help docter").contains("is `doctor` meant?"));
+        for line in ["x --heap probes -- true", "x -q --heap probes -- true"] {
+            assert!(refusal(line).contains("write --heap=probes, with an equals sign"), "{line}");
+        }
+        assert!(refusal("x --heap ./prog").contains("`locality-bpf -- ./prog`"));
         assert!(refusal("x").contains("say what to trace"));
         assert!(refusal("x -q").contains("say what to trace"));
+    }
+
+    #[test]
+    fn the_version_is_an_answer_before_any_command() {
+        for line in ["x -V", "x -V report", "x -q --version report f"] {
+            let page = of(line).unwrap_err();
+            assert!(page.is_answer && page.plain.contains(env!("CARGO_PKG_VERSION")), "{line}: {page:?}");
+        }
+        assert!(of("x help report").unwrap_err().is_answer);
+    }
+
+    #[test]
+    fn options_that_need_another_name_it() {
+        let said = refusal("x agent --all --listen-anywhere");
+        assert!(said.contains("--listen-anywhere needs --listen ADDRESS:PORT"), "{said}");
+        assert!(refusal("x agent --listen-anywhere --listen 1.2.3.4:5").contains("say what to trace"));
+        let add = "belongs to tracing: add -p, --cgroup, --namespace or --all";
+        for option in ["--overhead 5", "--own=5", "--group exe", "--exclude comm:x"] {
+            let name = option.split([' ', '=']).next().unwrap();
+            let said = refusal(&format!("x top --store d {option}"));
+            assert!(said.contains(&format!("{name} {add}, and leave --store out")), "{said}");
+            let said = refusal(&format!("x -q top {option}"));
+            assert!(said.contains(&format!("{name} {add}")) && !said.contains("--store"), "{said}");
+        }
     }
 
     #[test]
