@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Parser as _;
 use locality_findings::why_empty;
 use locality_kernel::{
@@ -25,6 +25,7 @@ use crate::cli::{
     agent_args::{AgentArgs, MergeArgs, QueryArgs, QueryFormat, ReleaseArgs, WhomArgs},
     config,
 };
+use crate::mends;
 use crate::plan::{self, places};
 
 /// Runs an agent until a signal ends it.
@@ -94,7 +95,18 @@ fn check(mut words: Vec<OsString>, pids: &[u32]) -> Result<()> {
         words.extend(["--pid".into(), pid.to_string().into()]);
     }
     let cli = Cli::try_parse_from(words).context("a segment cannot be traced so")?;
-    plan::plan(cli.trace, true).map(drop)
+    plan::plan(cli.trace, true).map(drop).map_err(worded)
+}
+
+/// Words of a trace's refusals, and of the agent's in their place.
+const WORDS: [(&str, &str); 2] =
+    [("-o FILE", "--store DIR"), ("-a traces that, without stops", "`agent --all` traces everything")];
+
+/// A refusal of a trace with the options of the agent.
+fn worded(error: anyhow::Error) -> anyhow::Error {
+    let said = format!("{error:#}");
+    let own = WORDS.iter().fold(said.clone(), |said, (of_trace, own)| said.replace(of_trace, own));
+    if own == said { error } else { anyhow!(own) }
 }
 
 /// Traces one segment, without a report.
@@ -105,10 +117,13 @@ pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
     if !locality_service::end_with_agent(agent) {
         bail!("a segment is traced for an agent, and there is none");
     }
-    let outcome = session::run(&Plan { on_release: locality_service::say_released, ..plan.clone() })?;
+    let plan = Plan { on_release: locality_service::say_released, ..plan.clone() };
+    let outcome = session::run(&plan).map_err(worded)?;
     ending::complete(&outcome.file);
     match outcome.unwritten {
-        Some(why) => bail!("the segment is not complete: {why}"),
+        Some(why) => {
+            bail!("the segment is not complete: {why}{}", mends::of_full_disk(&why, "--store DIR"))
+        }
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -167,4 +182,20 @@ pub fn merge(args: &MergeArgs, quiet: bool) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_of_a_trace_name_the_agents_options() {
+        let path = std::path::PathBuf::from("/s/x");
+        let full = locality_tracer::profile_sink::unwritable(locality_profile::Error::DiskFull { path });
+        let said = worded(full).to_string();
+        assert!(said.contains("--store DIR: no space left") && !said.contains("-o FILE"), "{said}");
+        let said = worded(anyhow!("this is the whole machine: -a traces that, without stops; or")).to_string();
+        assert_eq!(said, "this is the whole machine: `agent --all` traces everything; or");
+        assert!(worded(WrongUse("another".to_owned()).into()).is::<WrongUse>());
+    }
 }

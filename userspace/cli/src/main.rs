@@ -3,7 +3,7 @@
 
 use std::{
     io::IsTerminal as _,
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
@@ -191,7 +191,10 @@ fn trace(plan: &Plan, printing: &Printing, when: When) -> Result<ExitCode> {
     let place = Place { launched: matches!(plan.targets, Targets::Command(_)), quiet: plan.quiet, when };
     let printed = print(&outcome.profile, plan.estimator, &outcome.file, printing, place);
     match &outcome.unwritten {
-        Some(why) => say(&format!("the profile is not complete: {why}")),
+        Some(why) => {
+            let mend = mends::of_full_disk(why, "-o FILE");
+            say(&format!("the profile is not complete: {why}{mend}"));
+        }
         None if plan.quiet => {}
         None => say(&format!("profile written to {}", outcome.file.display())),
     }
@@ -209,10 +212,15 @@ fn trace(plan: &Plan, printing: &Printing, when: When) -> Result<ExitCode> {
             say(&format!("the command was ended by {how}"));
         }
         printed?;
-        return Ok(ExitCode::from(launch::exit_code(status)));
+        return Ok(ExitCode::from(exit_status(launch::exit_code(status), outcome.unwritten.is_none())));
     }
     printed?;
     Ok(if outcome.unwritten.is_some() { ExitCode::FAILURE } else { success(&outcome.profile) })
+}
+
+/// The command's exit status; 1 where only the command succeeded.
+fn exit_status(of_command: u8, is_success: bool) -> u8 {
+    if of_command == 0 { u8::from(!is_success) } else { of_command }
 }
 
 /// Samples have no costs of every line and call.
@@ -231,6 +239,9 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let print = args.print.clone();
     let profile = args.output.clone();
     let page = (&HtmlArgs::default(), profile.as_deref());
+    if let Some(report) = &print.report {
+        private_file::keep_apart(report, &[], "report", "--report")?;
+    }
     let exact::Outcome { report, exit_status, file, death } = exact::run(&args.into())?;
     if let Some(how) = death.filter(|_| !quiet) {
         say(&format!("the command was ended by {how}"));
@@ -239,9 +250,6 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
     let mut is_stored = false;
     match file.map(|file| exact::store(&report, file)) {
         Some(Ok(file)) => {
-    if let Some(report) = &print.report {
-        private_file::keep_apart(report, &[], "report", "--report")?;
-    }
             is_stored = true;
             exact::ending::stored(&file);
             if !quiet {
@@ -261,7 +269,7 @@ fn run_exactly(args: ExactArgs, quiet: bool, when: When) -> Result<ExitCode> {
             print_exact(&report, &OutputArgs { report: None, ..print.clone() }, page, place)?;
         }
     }
-    Ok(if failed && exit_status == 0 { ExitCode::FAILURE } else { ExitCode::from(exit_status) })
+    Ok(ExitCode::from(self::exit_status(exit_status, !failed)))
 }
 
 /// `html`: options of a page, and the page's profile.
@@ -434,6 +442,7 @@ fn print(
         }
         Format::Text => {
             let report = json::report(profile, &findings);
+            let here = std::env::current_dir().ok();
             let style = if in_colours(output, place) { Style::Ansi } else { Style::Plain };
             match part.part() {
                 Part::Screen => screen::print(
@@ -443,7 +452,7 @@ fn print(
                         ascii: part::is_ascii(),
                         style,
                         top: output.top,
-                        file: Some(ending::argument(&as_typed(file))),
+                        file: Some(ending::argument(as_typed(file, here.as_deref()))),
                     },
                 ),
                 part => {
@@ -463,10 +472,10 @@ fn print(
     put(&page, output, place)
 }
 
-/// A file's path relative to the working directory, for a command line.
-fn as_typed(file: &Path) -> PathBuf {
-    let here = std::env::current_dir().ok();
-    here.and_then(|here| file.strip_prefix(here).ok()).unwrap_or(file).to_owned()
+/// A file's path relative to the working directory, for a command line; absolute where that is the root.
+fn as_typed<'a>(file: &'a Path, here: Option<&Path>) -> &'a Path {
+    let here = here.filter(|here| here.parent().is_some());
+    here.and_then(|here| file.strip_prefix(here).ok()).unwrap_or(file)
 }
 
 /// Columns of the report's terminal.
@@ -488,5 +497,25 @@ fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
         }
         (None, true) => to_stream(std::io::stderr(), page.as_bytes()),
         (None, false) => to_stream(std::io::stdout(), page.as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_file_is_no_success_of_a_command() {
+        let of = |status| [true, false].map(|is_success| exit_status(status, is_success));
+        assert_eq!([of(0), of(7), of(139)], [[0, 1], [7, 7], [139, 139]]);
+    }
+
+    #[test]
+    fn a_path_below_the_working_directory_is_short() {
+        let of = |file: &'static str, here: &str| as_typed(Path::new(file), Some(Path::new(here)));
+        assert_eq!(of("/home/u/t.locality", "/home/u"), Path::new("t.locality"));
+        assert_eq!(of("/tmp/a/t.locality", "/"), Path::new("/tmp/a/t.locality"));
+        assert_eq!(of("/tmp/t.locality", "/home"), Path::new("/tmp/t.locality"));
+        assert_eq!(of("t.locality", "/home"), Path::new("t.locality"));
     }
 }

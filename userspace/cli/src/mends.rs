@@ -15,9 +15,22 @@ pub fn of(error: &anyhow::Error, said: &str) -> Option<String> {
         Some(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             "read it as its owner, or with sudo"
         }
+        Some(Error::DiskFull { .. }) if !said.contains("-o FILE") => FULL,
         _ => return of_limits(said),
     };
     Some(mend.to_owned())
+}
+
+/// The remedy of a full disk.
+const FULL: &str = "make room, or name another place with -o FILE";
+
+/// The remedy to add to `why`, the reason why a file is not complete, where the disk is full; `option` names
+/// the place. Empty for another reason.
+pub fn of_full_disk(why: &str, option: &str) -> String {
+    match why.contains("no space left on the disk") {
+        true => format!("; {}", FULL.replace("-o FILE", option)),
+        false => String::new(),
+    }
 }
 
 /// Limits of the process; `None`: unlimited.
@@ -88,6 +101,12 @@ mod tests {
         };
         assert!(of(Error::NotFound { path: path.clone() }).contains("-o"));
         assert!(of(Error::NotAProfile { path: path.clone(), what: "a text file".to_owned() }).contains("-o"));
+        let full = Error::DiskFull { path: path.clone() };
+        let why = full.to_string();
+        assert_eq!(of_full_disk(&why, "-o FILE"), format!("; {FULL}"));
+        assert!(of_full_disk(&why, "--store DIR").ends_with("with --store DIR"));
+        assert_eq!(of_full_disk("x was renamed", "-o FILE"), "");
+        assert_eq!(of(full), FULL);
         let source = io::ErrorKind::PermissionDenied.into();
         assert!(of(Error::Io { path, action: "read", source }).contains("sudo"));
     }
