@@ -547,6 +547,12 @@ mod tests {
             "locality-bpf -p",
             "locality-bpf -p x",
             "locality-bpf -p 1 -a",
+        for option in ["--function", "--inclusive", "--skip-function"] {
+            let line = ["locality-bpf", "exact", option, "", "--", "ls"];
+            let Some(Other::Exact(args)) = Cli::try_parse_from(line).unwrap().other else { panic!() };
+            let why = locality_runner::Options::from(*args).check().unwrap_err().to_string();
+            assert!(why.starts_with(&format!("{option} has an empty name")), "{why}");
+        }
             "locality-bpf -p 1 -- ls",
             "locality-bpf -p 1 --overhead 0",
             "locality-bpf -p 1 -d 0",

@@ -76,6 +76,17 @@ impl Options {
     /// and all data accesses; reuse options require reuse counting, with at most a maximum of
     /// granules.
     pub fn check(&self) -> Result<(), WrongUse> {
+        let names = [
+            (&self.function, "--function"),
+            (&self.parallelism.inclusive, "--inclusive"),
+            (&self.caches.skip_function, "--skip-function"),
+        ];
+        let unnamed = names.iter().find(|(names, _)| names.iter().any(|name| name.trim().is_empty()));
+        if let Some((_, option)) = unnamed {
+            return Err(WrongUse(format!(
+                "{option} has an empty name: write the function's name, or leave {option} out"
+            )));
+        }
         let restrictions = [
             (!self.function.is_empty(), "--function"),
             (!self.data_type.is_empty(), "--data-type"),

@@ -56,7 +56,9 @@ pub fn print(report: &Report, top: usize) -> String {
         page.line("");
         page.wrapped(&format!("This report is partial: {}.", run.ended_by));
     }
-    for notice in &report.notices {
+    // The reason of an empty report may end with a notice.
+    let is_said = |notice: &str| report.empty.as_ref().is_some_and(|why| why.contains(notice));
+    for notice in report.notices.iter().filter(|notice| !is_said(notice)) {
         page.wrapped(notice);
     }
     for (restriction, names) in [("by instructions of", &run.functions), ("to data of type", &run.data_types)]
