@@ -16,7 +16,7 @@ pub mod part;
 #[cfg(test)]
 mod reference;
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use locality_approximate::{Gaussian, IgnoreLines};
@@ -298,7 +298,7 @@ pub struct TraceArgs {
     pub own: Option<f64>,
     /// Target for the longest pause of a thread. A pause may last twice as long when the CPU is busy
     /// or caches are cold.
-    #[arg(long, value_parser = units::duration, default_value = "1ms", value_name = "TIME")]
+    #[arg(long, value_parser = max_stop, default_value = "1ms", value_name = "TIME")]
     pub max_stop: Duration,
     /// How to follow allocations, to name heap blocks by their allocation site: preload, probes or off
     /// [default: preload for a launched command, else off].
@@ -332,7 +332,7 @@ pub struct TraceArgs {
     /// Debug registers of each thread for watchpoints, 1 to 4.
     ///
     /// A thread has four. The default leaves one for a debugger or for the program itself.
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=i64::from(REGISTERS)), default_value_t = REGISTERS - 1, value_name = "N")]
+    #[arg(long, value_parser = units::whole::<u8>(1, REGISTERS), default_value_t = REGISTERS - 1, value_name = "N")]
     pub registers: u8,
     /// Measure the costs of ticks and traps on this machine again, instead of using a measurement
     /// from the last 24 hours.
@@ -388,6 +388,18 @@ pub struct TraceArgs {
     /// Which part of the text.
     #[command(flatten)]
     pub part: PartArgs,
+}
+
+/// Shortest and longest value of `--max-stop`. A shorter stop would be useless. The watchdog takes a tracer that
+/// is silent for 60 ms for one that hangs.
+const STOPS: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_millis(50);
+
+/// Parses the target for the longest stop.
+fn max_stop(text: &str) -> Result<Duration, String> {
+    let time = units::duration(text)?;
+    STOPS.contains(&time).then_some(time).ok_or_else(|| {
+        "write 100us to 50ms: no stop is shorter, and one with a window takes .3 to .6 ms".to_owned()
+    })
 }
 
 /// How a report is printed.
@@ -535,9 +547,35 @@ mod tests {
             exact(&format!("--cache-use --granularity 64 {option}")).check().unwrap();
             exact(option).check().unwrap();
         }
+        for option in ["--function", "--inclusive", "--skip-function"] {
+            let line = ["locality-bpf", "exact", option, "", "--", "ls"];
+            let Some(Other::Exact(args)) = Cli::try_parse_from(line).unwrap().other else { panic!() };
+            let why = locality_runner::Options::from(*args).check().unwrap_err().to_string();
+            assert!(why.starts_with(&format!("{option} has an empty name")), "{why}");
+        }
         exact("--granularity 1,2,4,8,16,32").check().unwrap();
         assert!(exact("--granularity 1,2,4,8,16,32,64").check().unwrap_err().to_string().contains("6 sizes"));
         assert_eq!(exact("--skip-function a --skip-function b").caches.skip_function, ["a", "b"]);
+    }
+
+    #[test]
+    fn numbers_outside_a_range_are_refused_with_the_range() {
+        for (line, said) in [
+            ("locality-bpf -p 1 --max-stop 1h", "write 100us to 50ms"),
+            ("locality-bpf -p 1 --max-stop 50us", "write 100us to 50ms"),
+            ("locality-bpf -p 1 --registers nan", "write a whole number from 1 to 4"),
+            ("locality-bpf -p 1 --registers 5", "write a whole number from 1 to 4"),
+            ("locality-bpf top -n 1e9", "write a whole number from 1 to 4294967295"),
+            ("locality-bpf exact --sets nan -- ls", "write a whole number from 1 to 1048576"),
+            ("locality-bpf exact --parallelism --tasks blocks --partition 1 -- ls", "from 2 to 1024"),
+            ("locality-bpf report f --top 0", "write how many rows to print, 1 or more, as in 20"),
+        ] {
+            let why = parse(line).unwrap_err().to_string();
+            assert!(why.contains(said) && !why.contains("invalid digit"), "{line}: {why}");
+        }
+        for line in ["locality-bpf -p 1 --max-stop 100us", "locality-bpf -p 1 --max-stop 50ms --registers 4"] {
+            parse(line).unwrap();
+        }
     }
 
     #[test]
@@ -547,12 +585,6 @@ mod tests {
             "locality-bpf -p",
             "locality-bpf -p x",
             "locality-bpf -p 1 -a",
-        for option in ["--function", "--inclusive", "--skip-function"] {
-            let line = ["locality-bpf", "exact", option, "", "--", "ls"];
-            let Some(Other::Exact(args)) = Cli::try_parse_from(line).unwrap().other else { panic!() };
-            let why = locality_runner::Options::from(*args).check().unwrap_err().to_string();
-            assert!(why.starts_with(&format!("{option} has an empty name")), "{why}");
-        }
             "locality-bpf -p 1 -- ls",
             "locality-bpf -p 1 --overhead 0",
             "locality-bpf -p 1 -d 0",

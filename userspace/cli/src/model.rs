@@ -329,6 +329,7 @@ fn compare(
         .enumerate()
         .filter_map(|(number, function)| Some((number, skeleton.find(&function.at)?)))
         .collect();
+    refuse_below_zero(before, (&expected, &skeleton), &places)?;
     let factors = factors(&skeleton);
     let mut sums: BTreeMap<spots::Place, (f64, f64, f64)> = BTreeMap::new();
     let mut all = (0.0, 0.0);
@@ -363,6 +364,26 @@ fn compare(
         })
         .collect();
     Ok(Changed { skeleton, instructions, time, spots: ratios, trips })
+}
+
+/// Refuses changes that make trip counts negative. `places`: numbers of functions before and after the changes.
+fn refuse_below_zero(
+    before: &Expected,
+    (after, skeleton): (&Expected, &Skeleton),
+    places: &BTreeMap<usize, usize>,
+) -> Result<(), WrongUse> {
+    for (number, other) in places {
+        let found = after.below_zero.range((*other, 0)..=(*other, u64::MAX));
+        let mut new = found.filter(|((_, label), _)| !before.below_zero.contains_key(&(*number, *label)));
+        if let (Some(((_, label), trips)), Some(function)) = (new.next(), skeleton.functions.get(*other)) {
+            return Err(WrongUse(format!(
+                "with these changes the loop L{label:x} of {} would iterate {} times: a trip count is 0 or more",
+                function.name,
+                page::digits_of(*trips)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// For blocks in edited loops: instructions saved per execution, and cores that share the work.

@@ -28,9 +28,6 @@ use locality_kernel::{
 /// Profile when `-o` is not given.
 const DEFAULT_PROFILE: &str = "trace.locality";
 
-/// Least of `--max-stop`: a shorter stop would be useless.
-const SHORTEST_STOP: Duration = Duration::from_micros(100);
-
 /// Checks options and targets before any effect.
 pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
     check_rights(!args.no_window && !args.no_stop && (!args.all || args.segment.is_some()))?;
@@ -60,22 +57,16 @@ pub fn plan(args: TraceArgs, quiet: bool) -> Result<Plan> {
         let mut seen = HashSet::new();
         pids.retain(|pid| seen.insert(*pid));
         Targets::Processes(pids)
-        private_file::keep_apart(report, &[], "report", "--report")?;
     };
     let profile = args.output.unwrap_or_else(|| DEFAULT_PROFILE.into());
     if let Some(report) = &args.print.report {
+        private_file::keep_apart(report, &[], "report", "--report")?;
         writing::check_report(report, &places(&profile))?;
     }
     if args.user_only
         && let Some(why) = locality_kernel::machine::cannot_pass()
     {
         bail!("{why}");
-    }
-    if args.max_stop < SHORTEST_STOP {
-        bail!(WrongUse(
-            "--max-stop is at least 100us: no stop is shorter, and one with a window takes .3 to .6 ms"
-                .to_owned()
-        ));
     }
     let launched = matches!(targets, Targets::Command(_));
     let heap = match args.heap {

@@ -1,6 +1,8 @@
 //! Durations, percentages and sizes as people type them: `10` (seconds), `500ms`, `10s`, `2m`; `1`,
 //! `1.5`, `1%`; `32K`, `4096`.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Contradictory input that the parser of options could not
@@ -41,9 +43,23 @@ pub fn pid(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses how many rows to print.
+/// Parses how many rows to print, at least one.
 pub fn rows(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "write how many rows to print, as in 20".to_owned())
+    match text.parse() {
+        Ok(rows) if rows > 0 => Ok(rows),
+        _ => Err("write how many rows to print, 1 or more, as in 20".to_owned()),
+    }
+}
+
+/// A parser of whole numbers from `least` to `most`.
+pub fn whole<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| format!("write a whole number from {least} to {most}"))
+    }
 }
 
 /// Parses a percentage above 0 and up to 100 and returns it as typed.
@@ -115,8 +131,17 @@ mod tests {
         for wrong in ["", "0", "-1", "abc", "1.5", "2147483648"] {
             assert!(pid(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(rows("0"), Ok(0));
-        assert!(rows("-1").is_err() && rows("99999999999999999999").is_err());
+        assert_eq!(rows("1"), Ok(1));
+        assert!(rows("0").is_err() && rows("-1").is_err() && rows("99999999999999999999").is_err());
+    }
+
+    #[test]
+    fn whole_numbers() {
+        let registers = whole(1_u8, 4);
+        assert_eq!((registers("1"), registers("4")), (Ok(1), Ok(4)));
+        for wrong in ["", "0", "5", "nan", "1e9", "2.5", "300"] {
+            assert_eq!(registers(wrong), Err("write a whole number from 1 to 4".to_owned()), "{wrong}");
+        }
     }
 
     #[test]

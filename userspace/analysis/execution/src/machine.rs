@@ -126,7 +126,8 @@ impl Reader {
             None => return Err(bad("has no value")),
         };
         if !(range.0..=range.1).contains(&number) {
-            return Err(bad(&format!("is {number}: a number from {} to {} was expected", range.0, range.1)));
+            let shown = if number.abs() < 1e9 { number.to_string() } else { format!("{number:e}") };
+            return Err(bad(&format!("is {shown}: a number from {} to {} was expected", range.0, range.1)));
         }
         match parts.get("source") {
             Some(Value::String(source)) if !source.trim().is_empty() => {}
@@ -322,6 +323,7 @@ mod tests {
             ("[memory]", "[memry]", "`memry` is no key of a machine"),
             ("name = \"BG/Q\"", "", "`name` is missing"),
             ("value = 1.6,", "value = nan,", "`clock_ghz` is NaN"),
+            ("value = 1.6,", "value = 1e300,", "`clock_ghz` is 1e300: a number from 0.1 to 10"),
             ("[memory]", "[core]\nadds = 3\n[memory]", "`core.adds` is no key: loads, wide_loads"),
             ("[memory]", "[core]\nadd = 3\n[memory]", "`core.add` must be { value = NUMBER"),
             ("isa = ", "core = 3\nisa = ", "`core` is no table"),

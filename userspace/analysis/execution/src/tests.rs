@@ -49,6 +49,10 @@ fn triangles_are_integrated_not_averaged() {
     skeleton.functions[0].inputs[0].values = vec![(9.0, 1.0)];
     let expected = evaluate(&skeleton).unwrap();
     assert!((expected.blocks[&(0, 0x30)] - 45.0).abs() < 1e-9);
+    assert!(expected.below_zero.is_empty());
+    skeleton.functions[0].inputs[0].values = vec![(-5.0, 1.0)];
+    let below_zero = evaluate(&skeleton).unwrap().below_zero;
+    assert!(below_zero.values().any(|least| *least == -5.0), "{below_zero:?}");
 }
 
 #[test]

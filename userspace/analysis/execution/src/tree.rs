@@ -75,6 +75,8 @@ pub struct Expected {
     pub merged: Vec<usize>,
     /// Bounds without a value, by loop, with the reason.
     pub unknown: BTreeMap<(usize, u64), String>,
+    /// Least values of bounds below 0, by loop. No loop iterates so often: 1 is taken in their place.
+    pub below_zero: BTreeMap<(usize, u64), f64>,
 }
 
 /// A function in a context.
@@ -202,7 +204,7 @@ impl Tree<'_> {
                     let text = self.skeleton.functions.get(function);
                     let text = text.ok_or_else(|| Refused("a function is missing".to_owned()))?;
                     let local =
-                        Flow::new(self.skeleton, text, function, &context, &mut self.expected.unknown)
+                        Flow::new(self.skeleton, text, function, &context, &mut self.expected)
                             .run()?;
                     let number = self.nodes.len();
                     self.by_key.insert((function, key(&context)), number);
@@ -338,7 +340,7 @@ struct Flow<'a> {
     varied: Vec<u64>,
     /// Computing instructions of blocks.
     sizes: BTreeMap<u64, f64>,
-    unknown: &'a mut BTreeMap<(usize, u64), String>,
+    expected: &'a mut Expected,
     work: usize,
 }
 
@@ -356,7 +358,7 @@ impl<'a> Flow<'a> {
         function: &'a FunctionText,
         number: usize,
         context: &[(u8, f64)],
-        unknown: &'a mut BTreeMap<(usize, u64), String>,
+        expected: &'a mut Expected,
     ) -> Self {
         let mut values = HashMap::new();
         for input in &function.inputs {
@@ -373,7 +375,7 @@ impl<'a> Flow<'a> {
         }
         let varied = varied(function);
         let sizes = sizes(function);
-        Self { skeleton, function, number, values, varied, sizes, unknown, work: 0 }
+        Self { skeleton, function, number, values, varied, sizes, expected, work: 0 }
     }
 
     fn run(mut self) -> Result<Local, Refused> {
@@ -474,7 +476,14 @@ impl<'a> Flow<'a> {
     fn bound(&mut self, found: &LoopText) -> Option<f64> {
         let bound = found.bound.as_ref()?;
         match self.value(bound) {
-            Ok(trips) if trips.is_finite() && trips <= GREATEST => Some(trips.max(1.0)),
+            Ok(trips) if trips.is_finite() && trips <= GREATEST => {
+                if trips < 0.0 {
+                    let least =
+                        self.expected.below_zero.entry((self.number, found.label)).or_insert(trips);
+                    *least = least.min(trips);
+                }
+                Some(trips.max(1.0))
+            }
             Ok(_) => {
                 self.note(found, format!("`{bound}` is more than {GREATEST:e}"));
                 None
@@ -487,7 +496,7 @@ impl<'a> Flow<'a> {
     }
 
     fn note(&mut self, found: &LoopText, why: String) {
-        self.unknown.entry((self.number, found.label)).or_insert(why);
+        self.expected.unknown.entry((self.number, found.label)).or_insert(why);
     }
 
     /// One entry of a loop.

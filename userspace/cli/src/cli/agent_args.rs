@@ -162,8 +162,8 @@ pub struct TopArgs {
     /// Print one table, and end.
     #[arg(long, conflicts_with = "count")]
     pub once: bool,
-    /// Print so many tables, and end.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Print N tables, then end.
+    #[arg(short = 'n', long, value_name = "N", value_parser = units::whole::<u32>(1, u32::MAX))]
     pub count: Option<u32>,
     /// Least time between two tables. A table whose numbers take long to compute stays for 20 times as long.
     #[arg(

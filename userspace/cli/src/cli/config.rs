@@ -61,7 +61,11 @@ pub(super) fn with_file(
     let (given, file) = typed(agent, words.get(2..).unwrap_or_default());
     let Some(file) = file else { return Ok((words, None)) };
     let text = std::fs::read_to_string(&file).map_err(|error| {
-        format!("cannot read {}: {error}; --config names a file of options, as `all = true`", file.display())
+        let why = match error.kind() {
+            std::io::ErrorKind::InvalidData => "the file is no text".to_owned(),
+            _ => error.to_string(),
+        };
+        format!("cannot read {}: {why}; --config names a file of options, as `all = true`", file.display())
     })?;
     let options = options(agent, &text, &given).map_err(|why| format!("{}: {why}", file.display()))?;
     let added: Vec<OsString> = options.iter().map(|(_, word)| word.into()).collect();
@@ -260,6 +264,9 @@ mod tests {
             let why = agent(file, "").unwrap_err();
             assert!(why.contains(said) && why.trim_end().lines().count() == 1, "{file}: {why}");
         }
+        let program = std::env::current_exe().unwrap();
+        let words = ["x".into(), "agent".into(), "--config".into(), program.into_os_string()];
+        assert!(order::parse(words.into()).unwrap_err().plain.contains("the file is no text"));
         let missing = order::parse(["x", "agent", "--config", "/no/such"].map(OsString::from).into());
         let why = missing.unwrap_err().plain;
         assert!(why.contains("cannot read /no/such") && why.contains("--config names"), "{why}");

@@ -12,6 +12,7 @@ use locality_runner::{
     },
 };
 use locality_stream::DataType;
+use locality_units::parse as units;
 
 use super::{Format, OutputArgs};
 
@@ -57,8 +58,9 @@ pub struct ExactArgs {
     /// Example: --ignore-lines sim.c:88 --ignore-lines sim.c:102-110,120
     #[arg(long, value_name = "FILE:LINES")]
     pub ignore_lines: Vec<IgnoreLines>,
-    /// Also count stack distances within the sets of a cache with this number of sets, for up to 32 ways.
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 20), value_name = "N", conflicts_with = "instructions")]
+    /// Also count stack distances within the sets of a cache with this number of sets, 1 to 1048576, for up
+    /// to 32 ways.
+    #[arg(long, value_parser = units::whole::<u32>(1, 1 << 20), value_name = "N", conflicts_with = "instructions")]
     pub sets: Option<u32>,
     /// Also compute misses under optimal replacement, for caches of 1, 2, 4 … granules. Needs 8 bytes of
     /// memory per touch during the run, at most 512 MiB a thread, and 16 bytes per touch afterwards.
@@ -115,9 +117,9 @@ pub struct ParallelismArgs {
     /// Example: locality-bpf exact --parallelism --tasks functions --partition 4 -- ./prog arg
     #[arg(long, value_name = "NODES", requires = "parallelism")]
     pub tasks: Option<exact::TasksArg>,
-    /// Divide the nodes of --tasks into this number of parts of about equal work, with few bytes
-    /// between them.
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(2..=1024), requires = "tasks")]
+    /// Divide the nodes of --tasks into this number of parts, 2 to 1024, of about equal work, with few
+    /// bytes between them.
+    #[arg(long, value_name = "K", value_parser = units::whole::<u32>(2, 1024), requires = "tasks")]
     pub partition: Option<u32>,
     /// Also report which loops and functions could use several processors: how many iterations of a loop,
     /// or parts of a call, could run at once, and the speed-up at most.
@@ -126,7 +128,7 @@ pub struct ParallelismArgs {
     #[arg(long, requires = "parallelism")]
     pub self_parallelism: bool,
     /// Processors for the speed-up of --self-parallelism [default: those of this machine].
-    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=1 << 20), requires = "self_parallelism")]
+    #[arg(long, value_name = "P", value_parser = units::whole::<u32>(1, 1 << 20), requires = "self_parallelism")]
     pub processors: Option<u32>,
     /// Count only calls of this function, from call to return, with all callees; may be given
     /// several times. Also restricts reuse, the mix of instructions and simulated caches.

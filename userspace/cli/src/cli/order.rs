@@ -336,7 +336,7 @@ mod tests {
             ("x agent -p -1", "no process id"),
             ("x top -p 1 --overhead -1", "write a percentage above 0"),
             ("x top -i -2s", "must be longer than 0"),
-            ("x top -n -1", "-1 is not in"),
+            ("x top -n -1", "write a whole number from 1"),
             ("x -p 1 -d -5m", "must be longer than 0"),
             ("x -p 1 --max-stop -1ms", "must be longer than 0"),
             ("x --overhead -1 -p 1", "write a percentage above 0"),

@@ -58,7 +58,10 @@ fn one(path: &Path) -> Result<Machine> {
     if size > LARGEST {
         bail!("{name} is too large for a machine file");
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+    let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    let text = String::from_utf8(text).map_err(|_| {
+        anyhow!("{name} is no machine file, but a file in binary: `locality-bpf calibrate --format toml` writes one")
+    })?;
     Machine::parse(&text).map_err(|why| anyhow!("{name}: {why}"))
 }
 
@@ -340,4 +343,18 @@ pub(super) fn project(costs: &Costs<'_>, spots: &[Spot], machines: Vec<Machine>)
         }
     });
     Ok(projected.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_no_machine_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("w.locality");
+        std::fs::write(&file, b"SQLite format 3\0\xff\xfe").unwrap();
+        let why = format!("{:#}", one(&file).unwrap_err());
+        assert!(why.contains("is no machine file") && why.contains("calibrate --format toml"), "{why}");
+    }
 }

@@ -73,6 +73,11 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Self, String> {
         let (quantity, threshold) = text.split_once('>').ok_or(HOW)?;
         let quantity = self::quantity(quantity.trim()).ok_or(HOW)?;
+        let is_bytes = matches!(quantity, Quantity::Wasted(_) | Quantity::Memory);
+        let number = threshold.trim().trim_start_matches('+');
+        if is_bytes && finite(number).is_some() {
+            return Err(format!("{number} has no unit: write {number} B of bytes, or {number} % of the base"));
+        }
         let threshold = self::threshold(threshold.trim(), &quantity).ok_or(HOW)?;
         Ok(Self { quantity, threshold, typed: text.split_whitespace().collect::<Vec<_>>().join(" ") })
     }
@@ -108,7 +113,7 @@ fn threshold(text: &str, quantity: &Quantity) -> Option<Threshold> {
             finite(count)? / finite(of).filter(|of| *of > 0.0)? * 1000.0
         }
         Quantity::Footprint => parse::size(text).ok()? as f64,
-        _ => finite(text.trim_end_matches('B'))?,
+        _ => finite(text.strip_suffix('B')?)?,
     };
     Some(if is_difference { Threshold::Difference(value) } else { Threshold::Absolute(value) })
 }
@@ -161,8 +166,14 @@ mod tests {
             "misses:L1 > 5/0",
             "misses:L1 < 5 %",
             "wasted:L1 > nan",
+            "wasted:L1 > nan B",
+            "memory > 4 BB",
         ] {
             assert!(wrong.parse::<Condition>().is_err(), "{wrong}");
+        }
+        for without in ["memory > 4", "wasted:L2 > +4"] {
+            let why = without.parse::<Condition>().unwrap_err();
+            assert!(why.contains("4 has no unit: write 4 B of bytes, or 4 % of the base"), "{why}");
         }
     }
 }
