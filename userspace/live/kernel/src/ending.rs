@@ -42,6 +42,10 @@ static SENTENCE: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 /// A running launched command, also a target of a SIGTERM to us; 0: none.
 static COMMAND: AtomicI32 = AtomicI32::new(0);
 static IS_LISTENING: AtomicBool = AtomicBool::new(false);
+/// The process that speaks at an end before the trace; not the processes that it forks.
+static SPEAKER: AtomicI32 = AtomicI32::new(0);
+/// Sentence of an end before the trace.
+const EARLY: &[u8] = b"locality-bpf: ended before the trace began; nothing was stored\n";
 
 /// Installs the handlers described at the head of the file, for a
 /// trace with `profile`. A hang-up stays ignored under `nohup`.
@@ -78,6 +82,36 @@ pub fn by_default() {
         // SAFETY: no handler is installed, only the default restored.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         unblock(signal);
+    }
+    if SPEAKER.swap(0, SeqCst) != 0 && !sys::is_ignored(libc::SIGHUP) {
+        // SAFETY: as above.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+    }
+}
+
+/// As [`by_default`], and the signals that end this process say that no trace began. [`by_default`] ends this
+/// state. A hang-up stays ignored under `nohup`.
+pub fn before_trace() {
+    by_default();
+    // SAFETY: a system call without arguments.
+    SPEAKER.store(unsafe { libc::getpid() }, SeqCst);
+    for signal in SIGNALS.into_iter().filter(|signal| !sys::is_ignored(*signal)) {
+        // SAFETY: the handler is limited to calls allowed in a handler.
+        unsafe { libc::signal(signal, early as *const () as libc::sighandler_t) };
+    }
+}
+
+/// Ends the process by a signal that came before the trace.
+extern "C" fn early(signal: i32) {
+    // SAFETY: system calls with plain arguments and live bytes, allowed in a handler.
+    unsafe {
+        if libc::getpid() == SPEAKER.load(SeqCst) {
+            libc::write(libc::STDERR_FILENO, EARLY.as_ptr().cast(), EARLY.len());
+        }
+        libc::signal(signal, libc::SIG_DFL);
+        unblock(signal);
+        libc::raise(signal);
+        libc::_exit(128 + signal);
     }
 }
 
@@ -192,6 +226,47 @@ pub fn argument(file: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a child says at its end by `signal`, after `begin` and with `fork` in a child of its own, and
+    /// whether the signal ended the child.
+    fn said(signal: i32, begin: fn(), fork: bool) -> (String, bool) {
+        let mut ends = [0; 2];
+        // SAFETY: the array is live; the child uses system calls alone, without memory.
+        let (status, text) = unsafe {
+            assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
+            let child = libc::fork();
+            if child == 0 {
+                libc::dup2(ends[1], libc::STDERR_FILENO);
+                begin();
+                if fork && libc::fork() != 0 {
+                    libc::wait(std::ptr::null_mut());
+                    libc::_exit(0);
+                }
+                libc::raise(signal);
+                libc::_exit(9);
+            }
+            libc::close(ends[1]);
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            let from = <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(ends[0]);
+            (status, io::read_to_string(from).unwrap())
+        };
+        (text, libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signal)
+    }
+
+    #[test]
+    fn an_end_before_the_trace_says_so_once() {
+        let sentence = String::from_utf8_lossy(EARLY).into_owned();
+        for signal in [libc::SIGINT, libc::SIGTERM] {
+            assert_eq!(said(signal, before_trace, false), (sentence.clone(), true));
+            assert_eq!(said(signal, before_trace, true), (String::new(), false));
+            let begun = || {
+                before_trace();
+                by_default();
+            };
+            assert_eq!(said(signal, begun, false), (String::new(), true));
+        }
+    }
 
     #[test]
     fn names_are_quoted_for_a_shell() {

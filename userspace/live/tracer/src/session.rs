@@ -182,7 +182,8 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
     };
     // The command is a separate process already, and retains its inherited state.
     sys::check_descriptors(sys::loosen_limits())?;
-    ending::by_default();
+    // The end of a segment before its begin is the agent's.
+    if plan.steps_aside { ending::by_default() } else { ending::before_trace() }
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
     let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
     let counting = Counting::find(devices, &cpu);
@@ -212,6 +213,7 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         // From here on SIGTSTP lets the targets go before it stops us.
+        ending::by_default();
         let mut signals = Signals::new()?;
         ending::listen(&file).context("cannot listen to signals")?;
         // Before anything can write to the ring: what is read from it must have been counted.
