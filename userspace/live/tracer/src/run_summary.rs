@@ -404,11 +404,11 @@ impl RunSummary<'_> {
         let budget = self.plan.own_budget()?;
         let used = budget.used(&CostTotals { own_ns: self.own_ns(), ..*spending });
         (used > budget.share * OVER).then(|| {
+            let limit = own_limit(budget.share * 100.0, self.plan.steps_aside);
             format!(
-                "This tool used {:.2} % of the time of all processors, more than the {} % of --own: starting a trace and \
+                "This tool used {:.2} % of the time of all processors, more than the {limit}: starting a trace and \
                  reading debug information cost the same however few samples come. A longer trace makes it less.",
-                used * 100.0,
-                budget.share * 100.0
+                used * 100.0
             )
         })
     }
@@ -505,6 +505,15 @@ fn slower_at(prices: &super::governor::UnitCosts, lost: [f64; 3]) -> Option<Stri
         })
         .collect();
     (!slower.is_empty()).then(|| slower.join(", and "))
+}
+
+/// The limit of the tool's own time, in percent of all processors, by the option that the user knows: an agent
+/// gives the tracer of a segment a part of its own limit.
+fn own_limit(percent: f64, is_segment: bool) -> String {
+    match is_segment {
+        true => format!("{percent:.2} % that the agent's --own leaves to the tracer"),
+        false => format!("{percent} % of --own"),
+    }
 }
 
 /// How often.
@@ -619,6 +628,12 @@ fn rate_sources(tally: &RecorderStats) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_is_named_by_the_option_of_who_typed_it() {
+        assert_eq!(own_limit(0.05, false), "0.05 % of --own");
+        assert_eq!(own_limit(0.2512, true), "0.25 % that the agent's --own leaves to the tracer");
+    }
 
     #[test]
     fn children_of_before_are_named() {
