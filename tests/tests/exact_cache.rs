@@ -603,7 +603,7 @@ fn what_cannot_be_simulated_is_one_sentence() {
         (&["--format", "callgrind", "--instructions"], "leave out --instructions"),
         (&["--cache", "L1=1M,16,64;LL=32K,8,64"], "a farther level holds at least as much"),
         (&["--cache", "LL=1M,16,64"], "add --cache L1=32K,8,64"),
-        (&["--cache", "no-such-file"], "nor a machine file that can be read"),
+        (&["--cache", "no-such-file"], "nor a cache file that can be read"),
         (&["--cache", machine], "machine:2: unknown key `ways`"),
         (&["--cache", "L1=1M,512,64"], "512 ways are not from 1 to 256"),
         (&["--compatible", "callgrind", "--prefetch", "stride"], "leave out --prefetch"),

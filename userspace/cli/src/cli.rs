@@ -207,8 +207,8 @@ pub enum Other {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Run a command under QEMU and count every access exactly. Needs QEMU with plugins
-    /// (`cargo xtask qemu`), and no root.
+    /// Run a command under QEMU and count every access exactly, without root. Needs QEMU with plugins;
+    /// `locality-bpf doctor` says how to get QEMU.
     ///
     /// Example: locality-bpf exact --report run.txt -- ./prog arg
     Exact(Box<ExactArgs>),

@@ -88,7 +88,7 @@ pub struct AgentArgs {
     /// Folder of segments and rollups.
     #[arg(long, default_value = STORE, value_name = "DIR")]
     pub store: PathBuf,
-    /// Bytes of segments at most, 16M or more; the oldest go first.
+    /// Bytes of segments at most, 16M to 4G; the oldest go first.
     #[arg(long, value_parser = units::size_above_0, default_value = "256M", value_name = "SIZE")]
     pub store_bytes: u64,
     /// Serve metrics here: ADDRESS:PORT, or unix:PATH, which serves profiles too. One of each at most.
@@ -112,7 +112,7 @@ pub struct AgentArgs {
     /// Options that may be given several times have lists: `exclude = ["comm:nginx*", "uid:0"]`.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Check the options, print them as a file for --config, and trace nothing.
+    /// Check the form of the options, print them as a file for --config, and trace nothing.
     #[arg(long)]
     pub dry_run: bool,
     /// Run for `top`, which is this process.
@@ -123,13 +123,13 @@ pub struct AgentArgs {
 /// What makes processes one group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ByArg {
-    /// The container; outside of containers the unit of systemd, else the process' name.
+    /// The container; outside of containers the unit of systemd, else the process's name.
     Container,
-    /// The unit of systemd, else the process' name.
+    /// The unit of systemd, else the process's name.
     Unit,
     /// The program file.
     Exe,
-    /// The process' name.
+    /// The process's name.
     Comm,
 }
 
@@ -165,7 +165,8 @@ pub struct TopArgs {
     /// Print N tables, then end.
     #[arg(short = 'n', long, value_name = "N", value_parser = units::whole::<u32>(1, u32::MAX))]
     pub count: Option<u32>,
-    /// Least time between two tables. A table whose numbers take long to compute stays for 20 times as long.
+    /// Least time between two tables, 200ms to 1h. A table whose numbers take long to compute stays for 20
+    /// times as long.
     #[arg(
         short,
         long,

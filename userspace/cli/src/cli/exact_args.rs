@@ -22,15 +22,15 @@ pub struct ExactArgs {
     /// Store the report in this file, for `locality-bpf report FILE` [an earlier file becomes FILE.old].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Sizes of the units whose reuse is counted: powers of two, at most six [default: 64; none with
-    /// simulated caches]. Run time grows with each size.
+    /// Sizes of the units whose reuse is counted: powers of two from 1 to 1048576 bytes, at most six
+    /// [default: 64; none with simulated caches or --parallelism]. Run time grows with each size.
     #[arg(long, value_parser = exact::granularity, value_delimiter = ',', value_name = "BYTES[,BYTES…]")]
     pub granularity: Vec<u64>,
     /// Run the threads of a process one at a time, and count reuse between them.
     #[arg(long)]
     pub one_order: bool,
     /// See only one of K cache lines, drawn by a hash of the address, and estimate the whole run with
-    /// intervals: a power of two. The run is faster; the report has no cache below 4 K lines.
+    /// intervals: a power of two from 2 to 4096. The run is faster; the report has no cache below 4 K lines.
     ///
     /// Example: locality-bpf exact --sample-lines 16 -- ./prog arg
     #[arg(long, value_parser = exact::sample_lines, value_name = "K")]
@@ -144,7 +144,7 @@ pub struct CacheArgs {
     #[arg(long, conflicts_with_all = ["instructions", "function", "data_type"])]
     pub cache_use: bool,
     /// Simulate these caches: L1=SIZE,WAYS,LINE, also I1 (instructions), L2 and LL (the last
-    /// level); `host`; or a machine file. May be given several times, or several caches with `;`
+    /// level); `host`; or a cache file. May be given several times, or several caches with `;`
     /// between them. A named cache replaces the one of `host` or file.
     ///
     /// Example: --cache L1=32K,8,64 --cache LL=8M,16,64

@@ -36,6 +36,9 @@ const SHORT: [(&str, &str); 7] = [
     ("format", "text, json, json1, html or callgrind"),
 ];
 
+/// Commands that print a report, and launch no command that owns stdout.
+const LAUNCH_NOTHING: [&str; 2] = ["report", "objects"];
+
 /// Commands in `-h`, with a line each.
 const COMMANDS: [(&str, &str); 15] = [
     ("report", "Report again from a profile"),
@@ -67,6 +70,10 @@ pub fn command() -> Command {
     let command = Cli::command().mut_args(grouped).version(VERSION.as_str());
     let examples = command.get_after_help().cloned().unwrap_or_default();
     let command = command.after_help("").after_long_help(examples);
+    let command = LAUNCH_NOTHING.iter().fold(command, |command, name| {
+        let place = "Write the report to a file [default: stdout]";
+        command.mut_subcommand(*name, |other| other.mut_arg("report", |arg| arg.help(place)))
+    });
     COMMANDS.iter().fold(command, |command, (name, short)| {
         command.mut_subcommand(*name, |other| {
             let long = other.get_long_about().or(other.get_about()).cloned().unwrap_or_default();
@@ -125,6 +132,34 @@ mod tests {
         let places = places.map(|title| page.find(&format!("\n{title}:")).expect(title));
         assert!(places.is_sorted(), "experts come last: {page}");
         command().debug_assert();
+    }
+
+    #[test]
+    fn options_say_their_ranges_and_defaults() {
+        for (name, option, said) in [
+            ("report", "report", "[default: stdout]"),
+            ("objects", "report", "[default: stdout]"),
+            ("exact", "report", "stderr when a command is launched"),
+            ("exact", "granularity", "from 1 to 1048576 bytes"),
+            ("exact", "granularity", "none with simulated caches or --parallelism"),
+            ("exact", "sets", "1 to 1048576"),
+            ("exact", "partition", "2 to 1024"),
+            ("exact", "sample-lines", "from 2 to 4096"),
+            ("exact", "cache", "or a cache file"),
+            ("agent", "store-bytes", "16M to 4G"),
+            ("agent", "dry-run", "the form of the options"),
+            ("top", "count", "Print N tables, then end"),
+            ("top", "interval", "200ms to 1h"),
+        ] {
+            let command = command();
+            let command = command.find_subcommand(name).unwrap();
+            let arg = command.get_arguments().find(|arg| arg.get_long() == Some(option)).unwrap();
+            let long = arg.get_long_help().or(arg.get_help()).unwrap().to_string();
+            assert!(long.contains(said), "{name} --{option}: {long}");
+        }
+        let command = command();
+        let exact = command.find_subcommand("exact").unwrap().get_long_about().unwrap().to_string();
+        assert!(exact.contains("`locality-bpf doctor` says how to get QEMU"), "{exact}");
     }
 
     #[test]

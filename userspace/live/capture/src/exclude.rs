@@ -17,7 +17,7 @@ enum Kind {
     Unit,
     /// The program file: the path, or the name where the glob has no `/`.
     Exe,
-    /// The process' name.
+    /// The process's name.
     Comm,
     /// The cgroup's path, or the path of a cgroup above.
     Cgroup,

@@ -181,7 +181,7 @@ impl Said {
     fn read(&mut self, path: &Path) -> Result<()> {
         let unreadable = || {
             format!(
-                "--cache {}: neither `host`, nor caches as in L1=32K,8,64, nor a machine file that can be read",
+                "--cache {}: neither `host`, nor caches as in L1=32K,8,64, nor a cache file that can be read",
                 path.display()
             )
         };
@@ -221,7 +221,7 @@ impl Said {
             _ => {
                 let name: Name = key.parse().map_err(|_| {
                     format!(
-                        "unknown key `{key}`: a machine file has I1, L1, L2, LL, prefetch, compatible and instruction-fetch"
+                        "unknown key `{key}`: a cache file has I1, L1, L2, LL, prefetch, compatible and instruction-fetch"
                     )
                 })?;
                 self.put(name, value.parse().map_err(|why| format!("{name}: {why}"))?)?;

@@ -60,7 +60,7 @@ impl FromStr for CacheArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "" => Err("say which caches: host, L1=32K,8,64, or a machine file".to_owned()),
+            "" => Err("say which caches: host, L1=32K,8,64, or a cache file".to_owned()),
             "host" => Ok(Self::Host),
             _ if text.contains('=') => {
                 let parts = text.split(';').map(str::trim).filter(|part| !part.is_empty());
