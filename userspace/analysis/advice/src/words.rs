@@ -59,18 +59,23 @@ impl View<'_> {
         }
     }
 
-    /// "1.9 ns an iteration, of which .5 ns are computing".
+    /// "An iteration takes 1.90 ns, of which 0.50 ns compute; the loop has 9.0 % of the CPU time."
     pub(crate) fn time(&self, of: &Loop) -> Option<String> {
         let clock = self.profile.run.processor?.clock;
         let (_, cycles) = of.speed?;
         let whole = cycles.value / clock;
-        let core =
-            of.core.map(|core| format!(", of which {:.2} ns compute", core.value.min(cycles.value) / clock));
-        Some(format!(
-            "An iteration takes {whole:.2} ns{}; the loop has {} of the CPU time.",
-            core.unwrap_or_default(),
-            percent(of.share.value)
-        ))
+        let core = of.core.map(|core| core.value.min(cycles.value) / clock);
+        Some(format!("{}; the loop has {} of the CPU time.", iteration(whole, core), percent(of.share.value)))
+    }
+}
+
+/// The nanoseconds of an iteration, and of those that compute where known.
+fn iteration(whole: f64, core: Option<f64>) -> String {
+    let whole = format!("{whole:.2}");
+    match core.map(|core| format!("{core:.2}")) {
+        None => format!("An iteration takes {whole} ns"),
+        Some(core) if core == whole => format!("An iteration takes {whole} ns and waits for no memory"),
+        Some(core) => format!("An iteration takes {whole} ns, of which {core} ns compute"),
     }
 }
 
@@ -123,5 +128,17 @@ pub(crate) fn nothing(waits: Option<&Estimate>, loops: &[Loop], kernel: Option<&
             percent(known)
         ),
         _ => "No known change surely saves 2 % of the time.".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_iteration_that_computes_all_the_time_waits_for_no_memory() {
+        assert_eq!(iteration(8.83, Some(8.829)), "An iteration takes 8.83 ns and waits for no memory");
+        assert_eq!(iteration(8.83, Some(0.7)), "An iteration takes 8.83 ns, of which 0.70 ns compute");
+        assert_eq!(iteration(8.83, None), "An iteration takes 8.83 ns");
     }
 }

@@ -345,8 +345,22 @@ pub fn why_empty(profile: &Profile) -> Option<String> {
 /// Causes in the ledger of ticks in other processes' threads.
 const OF_OTHERS: [&str; 2] = ["not a target", "thread of another process"];
 
+/// Beginning of the reason for the end of a trace where the launched command ended.
+const COMMAND_ENDED: &str = "the command";
+/// CPU time of a command that is too short for samples, in nanoseconds: some periods of the sampling clock.
+const SHORT_NS: u64 = 100_000_000;
+
 fn why_no_samples(profile: &Profile) -> String {
     let ledger = &profile.ledger;
+    // A short command has few samples or none by its length alone, in whatever place they fell.
+    let is_short = profile.run.cpu_ns < SHORT_NS && ledger.lost_total() == 0;
+    if is_short && profile.run.ended_by.starts_with(COMMAND_ENDED) {
+        return format!(
+            "Nothing was sampled: the command ended after {:.1} ms of CPU time. Give the command more work, or use \
+             `locality-bpf exact`.",
+            profile.run.cpu_ns as f64 / 1e6
+        );
+    }
     let idle = profile.run.cpu_ns < profile.run.wall_ns / 100;
     let of_others = |(cause, _): &(String, u64)| OF_OTHERS.contains(&cause.as_str());
     if idle && ledger.seen > 0 && ledger.filtered == ledger.seen && ledger.filtered_by.iter().all(of_others) {

@@ -33,6 +33,15 @@ fn emptiness_has_a_cause_from_the_ledger() {
     says(&profile, "all 10 events were lost (ring full 10)");
     profile.ledger.received = 3;
     says(&profile, "none of the 3 received was a sample");
+    // A launched command that was short, unless events were lost.
+    profile.run.cpu_ns = 13 * MS / 10;
+    profile.run.wall_ns = 2 * MS;
+    profile.run.ended_by = "the command ended".to_owned();
+    says(&profile, "none of the 3 received was a sample");
+    profile.ledger.lost.clear();
+    says(&profile, "the command ended after 1.3 ms of CPU time. Give the command more work");
+    profile.run.cpu_ns = 200 * MS;
+    says(&profile, "none of the 3 received was a sample");
 
     let mut make = Maker::new();
     make.sample("main a.c:1", locality_model::AccessKind::Load);

@@ -44,7 +44,7 @@ pub(super) fn limit(view: &View<'_>, number: usize) -> Option<Candidate> {
         "mispredictions" => (
             Kind::Branch,
             "Replace the branch that the processor does not foresee by arithmetic, or sort the data, at",
-            "Both sides of the branch must be safe to compute.",
+            "Both sides of the branch must be safe to execute.",
         ),
         _ => return None,
     };

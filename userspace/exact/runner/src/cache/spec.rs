@@ -10,7 +10,7 @@ use std::{fmt, path::PathBuf, str::FromStr};
 
 use locality_model::CacheLevel;
 
-use locality_units::parse::size;
+use locality_units::{parse::size, print as units};
 
 /// A parsed `--cache`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -229,9 +229,11 @@ pub fn fit(name: Name, told: Geometry) -> (Geometry, Option<String>) {
     }
     let fit = told.fitted();
     let notice = format!(
-        "The {name} of this host has a number of sets that is no power of two; it is simulated as {} bytes in {} ways of {}-byte \
+        "The {name} of this host has a number of sets that is no power of two; it is simulated as {} in {} ways of {}-byte \
          lines.",
-        fit.bytes, fit.ways, fit.line
+        units::bytes(fit.bytes),
+        fit.ways,
+        fit.line
     );
     (fit, Some(notice))
 }
@@ -295,7 +297,8 @@ mod tests {
         let names: Vec<Name> = levels.iter().map(|level| level.0).collect();
         assert_eq!(names, [Name::L1, Name::L2, Name::Last]);
         assert_eq!(levels[2].1, geometry(36 << 20, 18, 64));
-        assert_eq!(notices.len(), 1);
+        let told: Vec<&str> = notices.iter().map(|notice| notice.1.as_str()).collect();
+        assert!(told.len() == 1 && told[0].contains("simulated as 36 MiB in 18 ways"), "{told:?}");
         assert_eq!(host(&[cache(1, 32 << 10, 8)]).unwrap().0[0].0, Name::L1);
         assert!(host(&[]).unwrap_err().contains("--cache L1="));
     }

@@ -72,7 +72,11 @@ impl Screen<'_> {
         });
         let evidence: Vec<String> = advice.evidence.iter().cloned().chain(saved).collect();
         self.sentences("", &evidence, self.rows.evidence, lines);
-        self.sentences("In the way: ", &advice.in_the_way, self.rows.in_the_way, lines);
+        let mut in_the_way = advice.in_the_way.clone();
+        if let Some(first) = in_the_way.first_mut() {
+            *first = names::uncapitalised(first);
+        }
+        self.sentences("Check first: ", &in_the_way, self.rows.in_the_way, lines);
     }
 
     /// Whether a cache loads lines, as far as known: a share of next to nothing is no gain.

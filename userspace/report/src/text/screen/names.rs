@@ -15,6 +15,17 @@ pub fn cut(text: &str, room: usize) -> String {
     format!("{}…", head.trim_end())
 }
 
+/// A sentence in the middle of another: its first letter is small, unless the word has further capitals.
+pub fn uncapitalised(sentence: &str) -> String {
+    let mut letters = sentence.chars();
+    match letters.next() {
+        Some(first) if letters.clone().next().is_some_and(|next| !next.is_uppercase()) => {
+            first.to_lowercase().chain(letters).collect()
+        }
+        _ => sentence.to_owned(),
+    }
+}
+
 /// The name of a function, a type or an object, in at most so many characters.
 pub fn name(full: &str, room: usize) -> String {
     let fits = |text: &str| text.chars().count() <= room;
@@ -143,6 +154,18 @@ pub fn place(of: &Place, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sentences_go_on_after_a_label() {
+        for (sentence, within) in [
+            ("Both sides must be safe.", "both sides must be safe."),
+            ("LLC misses differ.", "LLC misses differ."),
+            ("`x` is shared.", "`x` is shared."),
+            ("", ""),
+        ] {
+            assert_eq!(uncapitalised(sentence), within);
+        }
+    }
 
     #[test]
     fn arguments_go_first_then_outer_namespaces_then_the_end() {
