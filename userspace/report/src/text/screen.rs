@@ -29,7 +29,7 @@ use crate::schema::{
 };
 
 use lines::{Line, Paint};
-use numbers::{Between, SHARE, large, percent, size};
+use numbers::{Between, NARROW_SHARE, SHARE, large, percent, size};
 
 /// Lines of a screen.
 pub const LINES: usize = 60;
@@ -37,7 +37,7 @@ pub const LINES: usize = 60;
 pub const COLUMNS: usize = 100;
 const LEAST_COLUMNS: usize = 72;
 const MOST_COLUMNS: usize = 160;
-/// Fewer columns leave no room for intervals, more leave room for types and objects.
+/// Fewer columns leave little room for intervals, more leave room for types and objects.
 const INTERVALS_FROM: usize = 80;
 const TYPES_FROM: usize = 121;
 /// Less that a cache loads in a second of CPU time is not said.
@@ -200,7 +200,7 @@ impl Screen<'_> {
         page
     }
 
-    /// Whether there is no room for intervals.
+    /// Whether there is little room for intervals.
     fn is_narrow(&self) -> bool {
         self.columns < INTERVALS_FROM
     }
@@ -210,14 +210,14 @@ impl Screen<'_> {
         self.columns >= TYPES_FROM
     }
 
-    /// A share with its interval, or with half of the width.
+    /// A share with its interval, or with half of the width where that says as much.
     fn share(&self, of: Option<Between>) -> String {
         of.map_or(String::new(), |of| of.share(self.is_narrow()))
     }
 
     /// Columns of a share.
     fn share_columns(&self) -> usize {
-        if self.is_narrow() { 10 } else { SHARE }
+        if self.is_narrow() { NARROW_SHARE } else { SHARE }
     }
 
     fn heading(text: impl Into<String>) -> Line {

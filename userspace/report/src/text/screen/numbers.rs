@@ -1,10 +1,12 @@
-//! Numbers on one screen: two or three digits, with their interval, or with half of its width in a
-//! narrow screen.
+//! Numbers on one screen: two or three digits, with their interval, or on a narrow screen with half of its
+//! width where both sides are as wide.
 
 use crate::schema::{Estimate, Interval, number::Number};
 
 /// Columns of a share with its interval.
 pub const SHARE: usize = "1.4 % [0.4–2.2]".len() - "–".len() + 1;
+/// The same on a narrow screen, without digits after the point.
+pub const NARROW_SHARE: usize = "100 % [99–100]".len() - "–".len() + 1;
 
 /// A value with its 95 % interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,36 +31,39 @@ impl Between {
         Self::of(of.value, Some(of.ci95))
     }
 
-    /// "82 % [63–99]", or "82 % ±18", in [`SHARE`] columns or fewer; without an interval that rounds to the
-    /// value.
+    /// "82 % [63–99]" in [`SHARE`] columns or fewer, on a narrow screen in [`NARROW_SHARE`], there also "47 % ±11";
+    /// without an interval that rounds to the value.
     pub fn share(self, narrow: bool) -> String {
         let percents = self.interval.map(|(low, high)| (low * 100.0, high * 100.0));
-        let digits =
-            percents.map_or(0, |(low, high)| usize::from(high - low < 2.0 && high > 0.05 && high < 9.95));
+        let is_fine = |(low, high): (f64, f64)| high - low < 2.0 && high > 0.05 && high < 9.95;
+        let digits = usize::from(!narrow && percents.is_some_and(is_fine));
         let rounded = |percent: f64| format!("{:.digits$}", percent + 0.0);
         let middle = rounded(self.value * 100.0);
         let differs = percents.filter(|(low, high)| rounded(*low) != middle || rounded(*high) != middle);
-        format!("{}{}", percent(self.value), brackets(differs, digits, narrow))
+        format!("{}{}", percent(self.value), brackets(self.value * 100.0, differs, digits, narrow))
     }
 
-    /// "127 [2–265]" or "127 ±132" of a thousand.
+    /// "127 [2–265]", or on a narrow screen "127 ±32", of a thousand.
     pub fn per_mille(self, narrow: bool) -> String {
         let digits = self.interval.map_or(0, |(low, high)| usize::from(high - low < 2.0 && high > 0.05));
-        format!("{}{}", short(self.value), brackets(self.interval, digits, narrow))
+        format!("{}{}", short(self.value), brackets(self.value, self.interval, digits, narrow))
     }
 
-    /// "1.9 [1.6–2.2]" or "1.9 ±0.3": a factor.
+    /// "1.9 [1.6–2.2]", or on a narrow screen "1.9 ±0.3": a factor.
     pub fn factor(self, narrow: bool) -> String {
         let is_near_one = self.interval.map_or(self.value, |(_, high)| high) < 1.45;
         let digits = if is_near_one { 2 } else { 1 };
-        format!("{:.digits$}{}", self.value, brackets(self.interval, digits, narrow))
+        format!("{:.digits$}{}", self.value, brackets(self.value, self.interval, digits, narrow))
     }
 }
 
-fn brackets(interval: Option<(f64, f64)>, digits: usize, narrow: bool) -> String {
+/// The interval of a value, as " ±3" only where both sides are as wide when printed.
+fn brackets(value: f64, interval: Option<(f64, f64)>, digits: usize, narrow: bool) -> String {
+    let rounded = |number: f64| format!("{number:.digits$}");
+    let is_even = |low: f64, high: f64| rounded(value - low) == rounded(high - value);
     match interval {
         None => String::new(),
-        Some((low, high)) if narrow => format!(" ±{:.digits$}", (high - low) / 2.0),
+        Some((low, high)) if narrow && is_even(low, high) => format!(" ±{}", rounded(high - value)),
         Some((low, high)) => {
             // No "-0".
             let (low, high) = (low + 0.0, high + 0.0);
@@ -116,7 +121,14 @@ mod tests {
     fn numbers_have_few_digits_and_their_interval() {
         let of = |value: f64, low: f64, high: f64| Between { value, interval: Some((low, high)) };
         assert_eq!(of(0.82, 0.63, 0.99).share(false), "82 % [63–99]");
-        assert_eq!(of(0.82, 0.63, 0.99).share(true), "82 % ±18");
+        assert_eq!(of(0.82, 0.63, 0.99).share(true), "82 % [63–99]");
+        assert_eq!(of(0.82, 0.65, 0.99).share(true), "82 % ±17");
+        assert_eq!(of(0.004, 0.001, 0.012).share(true), "0.4 % [0–1]");
+        assert_eq!(of(1.0, 0.992, 1.0).share(true).chars().count(), NARROW_SHARE);
+        // Half of the width would reach below 0, or hide half of the interval.
+        assert_eq!(of(0.0, 0.0, 52.0).per_mille(true), "0 [0–52]");
+        assert_eq!(of(18.0, 4.0, 83.0).per_mille(true), "18 [4–83]");
+        assert_eq!(of(127.0, 95.0, 159.0).per_mille(true), "127 ±32");
         assert_eq!(of(0.0, 0.0, 0.0).share(false), "0 %");
         assert_eq!(of(1.0, 0.9999, 1.0).share(false), "100 %");
         assert_eq!(of(1.0, 0.992, 1.0).share(false), "100 % [99–100]");
@@ -126,7 +138,8 @@ mod tests {
         assert_eq!(of(127.0, 2.0, 265.0).per_mille(false), "127 [2–265]");
         assert_eq!(of(0.4, 0.0, 1.1).per_mille(false), "0.4 [0.0–1.1]");
         assert_eq!(of(1.9, 1.6, 2.2).factor(false), "1.9 [1.6–2.2]");
-        assert_eq!(of(1.08, 1.03, 1.15).factor(true), "1.08 ±0.06");
+        assert_eq!(of(1.08, 1.03, 1.15).factor(true), "1.08 [1.03–1.15]");
+        assert_eq!(of(1.08, 1.03, 1.13).factor(true), "1.08 ±0.05");
         assert_eq!(Between { value: 0.5, interval: None }.share(false), "50 %");
     }
 
