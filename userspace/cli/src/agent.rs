@@ -194,7 +194,8 @@ mod tests {
         let full = locality_tracer::profile_sink::unwritable(locality_profile::Error::DiskFull { path });
         let said = worded(full).to_string();
         assert!(said.contains("--store DIR: no space left") && !said.contains("-o FILE"), "{said}");
-        let said = worded(anyhow!("this is the whole machine: -a traces that, without stops; or")).to_string();
+        let said =
+            worded(anyhow!("this is the whole machine: -a traces that, without stops; or")).to_string();
         assert_eq!(said, "this is the whole machine: `agent --all` traces everything; or");
         assert!(worded(WrongUse("another".to_owned()).into()).is::<WrongUse>());
     }

@@ -573,7 +573,8 @@ mod tests {
             let why = parse(line).unwrap_err().to_string();
             assert!(why.contains(said) && !why.contains("invalid digit"), "{line}: {why}");
         }
-        for line in ["locality-bpf -p 1 --max-stop 100us", "locality-bpf -p 1 --max-stop 50ms --registers 4"] {
+        for line in ["locality-bpf -p 1 --max-stop 100us", "locality-bpf -p 1 --max-stop 50ms --registers 4"]
+        {
             parse(line).unwrap();
         }
     }

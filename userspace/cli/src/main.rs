@@ -1,12 +1,7 @@
 //! The command line: parses, calls the commands, prints,
 //! and turns errors into one sentence and an exit status.
 
-use std::{
-    io::IsTerminal as _,
-    path::Path,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{io::IsTerminal as _, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, Result, bail};
 use locality_approximate::{Accesses, Options};

@@ -28,10 +28,7 @@ pub fn keep_apart(page: &Path, read: &[PathBuf], what: &str, flag: &str) -> Resu
         false if is_read => "the input ",
         false => return Ok(()),
     };
-    Err(WrongUse(format!(
-        "the {what} would replace {kind}{}: give {flag} another name",
-        page.display()
-    )))
+    Err(WrongUse(format!("the {what} would replace {kind}{}: give {flag} another name", page.display())))
 }
 
 /// Writes a file in place of a file of the name, or into a named pipe or a device. `what` names the page in

@@ -56,8 +56,7 @@ fn the_page_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let profile = locality_model::testing::loops::windowed();
     locality_profile::write(&folder.path().join("w.locality"), &profile, None).unwrap();
-    let (status, errors) =
-        run(folder.path(), &["export", "w.locality", "--to", "pprof", "-o", "/dev/full"]);
+    let (status, errors) = run(folder.path(), &["export", "w.locality", "--to", "pprof", "-o", "/dev/full"]);
     assert_eq!(status, 1, "{errors}");
     assert!(errors.contains("cannot write the export to /dev/full"), "{errors}");
 }

@@ -204,8 +204,7 @@ impl Tree<'_> {
                     let text = self.skeleton.functions.get(function);
                     let text = text.ok_or_else(|| Refused("a function is missing".to_owned()))?;
                     let local =
-                        Flow::new(self.skeleton, text, function, &context, &mut self.expected)
-                            .run()?;
+                        Flow::new(self.skeleton, text, function, &context, &mut self.expected).run()?;
                     let number = self.nodes.len();
                     self.by_key.insert((function, key(&context)), number);
                     for (callee, arguments, count) in &local.calls {
@@ -478,8 +477,7 @@ impl<'a> Flow<'a> {
         match self.value(bound) {
             Ok(trips) if trips.is_finite() && trips <= GREATEST => {
                 if trips < 0.0 {
-                    let least =
-                        self.expected.below_zero.entry((self.number, found.label)).or_insert(trips);
+                    let least = self.expected.below_zero.entry((self.number, found.label)).or_insert(trips);
                     *least = least.min(trips);
                 }
                 Some(trips.max(1.0))

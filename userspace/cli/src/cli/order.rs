@@ -184,12 +184,17 @@ fn lacks_equals(command: &Command, option: &OsStr, value: &OsStr) -> Option<Stri
 fn without_whom(words: &[OsString]) -> String {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let has = |option: &str| {
-        let is = |word: &str| word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+        let is = |word: &str| {
+            word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+        };
         words.iter().any(|word| is(word))
     };
     let option = ["--overhead", "--own", "--group", "--exclude"].into_iter().find(|option| has(option));
     let store = if has("--store") { ", and leave --store out" } else { "" };
-    format!("{} belongs to tracing: add -p, --cgroup, --namespace or --all{store}", option.unwrap_or("this option"))
+    format!(
+        "{} belongs to tracing: add -p, --cgroup, --namespace or --all{store}",
+        option.unwrap_or("this option")
+    )
 }
 
 /// Value of `--color`, also for a wrong command line.

@@ -479,6 +479,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_notice_in_the_reason_of_an_empty_report_is_printed_once() {
+        let report = serde_json::json!({
+            "run": { "command": "a" },
+            "empty": "No access was recorded. No function called `nope`.",
+            "notices": ["No function called `nope`.", "Another notice."],
+        });
+        let page = print(&serde_json::from_value(report).unwrap(), 3);
+        assert_eq!(page.matches("called `nope`").count(), 1, "{page}");
+        assert!(page.contains("Another notice."), "{page}");
+    }
+
+    #[test]
+    fn calls_without_a_span_are_said_in_words() {
+        let report = serde_json::json!({
+            "run": { "command": "a" },
+            "self_parallelism": { "regions_total": 1, "regions": [{ "kind": "function", "unmeasured": 95730 }] },
+        });
+        let page = print(&serde_json::from_value(report).unwrap(), 3);
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = "For 95,730 calls the longest chain was not measured, because the calls nest too deeply;";
+        assert!(page.contains(said), "{page}");
+    }
+
+    #[test]
     fn a_page_of_sampled_lines_says_so_and_has_intervals() {
         let report = serde_json::json!({
             "run": { "command": "a", "sample_lines": 16 },

@@ -91,7 +91,12 @@ pub fn check(file: &Path) -> Result<()> {
             _ => Err(io::Error::last_os_error()).with_context(|| cannot("report", file)),
         };
     }
-    OpenOptions::new().create(true).append(true).open(file).with_context(|| cannot("report", file)).map(|_| ())
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .with_context(|| cannot("report", file))
+        .map(|_| ())
 }
 
 /// Writes a page to a file. A reader of a pipe that goes away (`| head`) is no error. `what` names the page in
@@ -128,7 +133,11 @@ pub fn to_private_file(
     if fs::metadata(file).is_ok_and(|about| !about.is_file()) {
         return to_file(file, page, what, quiet);
     }
-    let name = file.file_name().with_context(|| format!("the {what} needs the name of a file"))?.to_string_lossy().into_owned();
+    let name = file
+        .file_name()
+        .with_context(|| format!("the {what} needs the name of a file"))?
+        .to_string_lossy()
+        .into_owned();
     let new = file.with_file_name(format!(".{name}.{}", std::process::id()));
     let written =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).and_then(|mut to| {
@@ -235,8 +244,10 @@ mod tests {
         to_private_file(&file, b"again", None, "report", true).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "again");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-        let why =
-            format!("{:#}", to_private_file(&folder.path().join("none/x"), b"", None, "report", true).unwrap_err());
+        let why = format!(
+            "{:#}",
+            to_private_file(&folder.path().join("none/x"), b"", None, "report", true).unwrap_err()
+        );
         assert!(why.contains("cannot write the report"), "{why}");
         to_private_file(Path::new("/dev/null"), b"page", None, "report", true).unwrap();
     }

@@ -183,7 +183,11 @@ fn run_to_end(plan: &Plan) -> Result<Outcome> {
     // The command is a separate process already, and retains its inherited state.
     sys::check_descriptors(sys::loosen_limits())?;
     // The end of a segment before its begin is the agent's.
-    if plan.steps_aside { ending::by_default() } else { ending::before_trace() }
+    if plan.steps_aside {
+        ending::by_default()
+    } else {
+        ending::before_trace()
+    }
     let (devices, cpu) = (Path::new(EVENT_SOURCES), Cpu::own());
     let selected = select::select(&discover(devices, &cpu), plan.source, trial::samples_of)?;
     let counting = Counting::find(devices, &cpu);

@@ -76,7 +76,9 @@ impl FromStr for Condition {
         let is_bytes = matches!(quantity, Quantity::Wasted(_) | Quantity::Memory);
         let number = threshold.trim().trim_start_matches('+');
         if is_bytes && finite(number).is_some() {
-            return Err(format!("{number} has no unit: write {number} B of bytes, or {number} % of the base"));
+            return Err(format!(
+                "{number} has no unit: write {number} B of bytes, or {number} % of the base"
+            ));
         }
         let threshold = self::threshold(threshold.trim(), &quantity).ok_or(HOW)?;
         Ok(Self { quantity, threshold, typed: text.split_whitespace().collect::<Vec<_>>().join(" ") })
