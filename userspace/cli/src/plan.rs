@@ -5,7 +5,6 @@ use std::{
     collections::HashSet,
     io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -195,6 +194,8 @@ pub fn check_process(pid: u32) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn why(pid: u32) -> String {
