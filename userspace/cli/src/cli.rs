@@ -390,8 +390,8 @@ pub struct TraceArgs {
     pub part: PartArgs,
 }
 
-/// Shortest and longest value of `--max-stop`. A shorter stop would be useless. The watchdog takes a tracer that
-/// is silent for 60 ms for one that hangs.
+/// Shortest and longest value of `--max-stop`. A shorter stop would be useless. The watchdog takes a tracer
+/// that is silent for 60 ms for a tracer that hangs.
 const STOPS: RangeInclusive<Duration> = Duration::from_micros(100)..=Duration::from_millis(50);
 
 /// Parses the target for the longest stop.

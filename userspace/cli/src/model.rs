@@ -366,7 +366,8 @@ fn compare(
     Ok(Changed { skeleton, instructions, time, spots: ratios, trips })
 }
 
-/// Refuses changes that make trip counts negative. `places`: numbers of functions before and after the changes.
+/// Refuses changes that make trip counts negative. `places`: numbers of functions before and after the
+/// changes.
 fn refuse_below_zero(
     before: &Expected,
     (after, skeleton): (&Expected, &Skeleton),

@@ -1,4 +1,5 @@
-//! Places of pages as a user names them: no profile and no input is replaced, and the refusal comes before work.
+//! Places of pages as a user names them: no profile and no input is replaced, and the refusal comes before
+//! any work.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::{fs, path::Path, process::Command};

@@ -99,8 +99,8 @@ pub fn check(file: &Path) -> Result<()> {
         .map(|_| ())
 }
 
-/// Writes a page to a file. A reader of a pipe that goes away (`| head`) is no error. `what` names the page in
-/// messages, as in "report".
+/// Writes a page to a file. A reader of a pipe that goes away (`| head`) is no error. `what` names the page
+/// in messages, as in "report".
 ///
 /// # Errors
 /// A place that cannot be written.

@@ -507,8 +507,8 @@ fn slower_at(prices: &super::governor::UnitCosts, lost: [f64; 3]) -> Option<Stri
     (!slower.is_empty()).then(|| slower.join(", and "))
 }
 
-/// The limit of the tool's own time, in percent of all processors, by the option that the user knows: an agent
-/// gives the tracer of a segment a part of its own limit.
+/// The limit of the tool's own time, in percent of all processors, by the option that the user knows: an
+/// agent gives the tracer of a segment a part of the agent's limit.
 fn own_limit(percent: f64, is_segment: bool) -> String {
     match is_segment {
         true => format!("{percent:.2} % that the agent's --own leaves to the tracer"),

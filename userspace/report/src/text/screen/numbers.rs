@@ -31,8 +31,8 @@ impl Between {
         Self::of(of.value, Some(of.ci95))
     }
 
-    /// "82 % [63–99]" in [`SHARE`] columns or fewer, on a narrow screen in [`NARROW_SHARE`], there also "47 % ±11";
-    /// without an interval that rounds to the value.
+    /// "82 % [63–99]" in [`SHARE`] columns or fewer, on a narrow screen in [`NARROW_SHARE`], there also
+    /// "47 % ±11"; without an interval that rounds to the value.
     pub fn share(self, narrow: bool) -> String {
         let percents = self.interval.map(|(low, high)| (low * 100.0, high * 100.0));
         let is_fine = |(low, high): (f64, f64)| high - low < 2.0 && high > 0.05 && high < 9.95;
