@@ -2,9 +2,10 @@
 //!
 //! One file in a folder that nobody but our effective user can enter, opened step by step without
 //! following a link: in `/run/locality-bpf`, which ends with the machine's run, never below `$HOME`, which
-//! under `sudo` is somebody else's. Others may enter `/run/locality-bpf`, which also has the agent's socket. Believed are numbers of the same processor, microcode, kernel, boot
-//! and program, of at most a day, each in its range. The caller looks whether they are still true
-//! ([`super::calibrate::probe`]). Everything else is a reason to measure anew, never an error.
+//! under `sudo` is somebody else's. Others may enter `/run/locality-bpf`, which also has the agent's
+//! socket. Believed are numbers of the same processor, microcode, kernel, boot and program, of at most a
+//! day, each in its range. The caller looks whether they are still true ([`super::calibrate::probe`]).
+//! Everything else is a reason to measure anew, never an error.
 
 use std::{
     ffi::CStr,
