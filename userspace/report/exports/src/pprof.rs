@@ -28,7 +28,7 @@ fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     let mut out = Vec::new();
     for column in &table.columns {
         let mut value_type = Vec::new();
-        number(&mut value_type, 1, strings.number(&column.metric.to_string()));
+        number(&mut value_type, 1, strings.number(column.metric.to_string()));
         number(&mut value_type, 2, strings.number(column.unit));
         bytes(&mut out, 1, &value_type);
     }
@@ -99,7 +99,7 @@ fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
     }
     let wall_ns = report.run.wall_s.finite().map_or(0.0, |seconds| seconds * 1e9) as u64;
     number(&mut out, 10, wall_ns);
-    let comment = strings.number(&format!("locality-bpf: {}", report.run.command));
+    let comment = strings.number(format!("locality-bpf: {}", report.run.command));
     packed(&mut out, 13, std::iter::once(comment));
     let name = table.columns.get(chosen).map(|column| column.metric.to_string()).unwrap_or_default();
     number(&mut out, 14, strings.number(&name));
