@@ -430,7 +430,7 @@ fn wrong_use_is_one_sentence() {
         (&["--view", "values", "--latency", "machine"], &["--latency machine", "copies"]),
         (&["--predict", "gshare"], &["`gshare` is no predictor"]),
         (&["--partition", "4"], &["--tasks"]),
-        (&["--tasks", "loops", "--partition", "1"], &["2..=1024"]),
+        (&["--tasks", "loops", "--partition", "1"], &["from 2 to 1024"]),
         (&["--tasks", "loops", "--ignore", "reductions"], &["--tasks", "--ignore reductions"]),
         (&["--processors", "4"], &["--self-parallelism"]),
         (&["--tasks", "threads"], &["blocks, functions, loops"]),
