@@ -332,7 +332,12 @@ pub struct TraceArgs {
     /// Debug registers of each thread for watchpoints, 1 to 4.
     ///
     /// A thread has four. The default leaves one for a debugger or for the program itself.
-    #[arg(long, value_parser = units::whole::<u8>(1, REGISTERS), default_value_t = REGISTERS - 1, value_name = "N")]
+    #[arg(
+        long,
+        value_parser = units::whole::<u8>(1, REGISTERS),
+        default_value_t = REGISTERS - 1,
+        value_name = "N"
+    )]
     pub registers: u8,
     /// Measure the costs of ticks and traps on this machine again, instead of using a measurement
     /// from the last 24 hours.

@@ -378,7 +378,8 @@ fn refuse_below_zero(
         let mut new = found.filter(|((_, label), _)| !before.below_zero.contains_key(&(*number, *label)));
         if let (Some(((_, label), trips)), Some(function)) = (new.next(), skeleton.functions.get(*other)) {
             return Err(WrongUse(format!(
-                "with these changes the loop L{label:x} of {} would iterate {} times: a trip count is 0 or more",
+                "with these changes the loop L{label:x} of {} would iterate {} times: a trip count is 0 or \
+                 more",
                 function.name,
                 page::digits_of(*trips)
             )));

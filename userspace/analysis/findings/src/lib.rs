@@ -356,8 +356,8 @@ fn why_no_samples(profile: &Profile) -> String {
     let is_short = profile.run.cpu_ns < SHORT_NS && ledger.lost_total() == 0;
     if is_short && profile.run.ended_by.starts_with(COMMAND_ENDED) {
         return format!(
-            "Nothing was sampled: the command ended after {:.1} ms of CPU time. Give the command more work, or use \
-             `locality-bpf exact`.",
+            "Nothing was sampled: the command ended after {:.1} ms of CPU time. Give the command more work, \
+             or use `locality-bpf exact`.",
             profile.run.cpu_ns as f64 / 1e6
         );
     }

@@ -2,12 +2,10 @@
 //! priority: a failure is contained, and memory is freed.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
-use flate2::{Compression, write::GzEncoder};
 use locality_exports::{End, Exported, Format, otlp};
 use locality_findings::{Findings, why_empty};
 use locality_kernel::writing::{say, to_stream};
@@ -148,11 +146,7 @@ fn pprof(settings: &Settings) -> Result<Vec<u8>> {
     if let Some(group) = settings.group.as_ref().filter(|_| !is_known) {
         bail!("{NO_GROUP} {group} in the last {} s: /metrics names the groups", settings.seconds);
     }
-    let mut profile = merger.finish();
-    profile.make_printable();
-    if !settings.with_paths {
-        without_paths(&mut profile);
-    }
+    let profile = for_others(merger, settings);
     if profile.samples.is_empty() {
         bail!("the group has no samples in the last {} s: ask for more seconds", settings.seconds);
     }
@@ -177,16 +171,10 @@ pub(crate) fn send(settings: &str) -> i32 {
         let sent = match parts.as_slice() {
             // A segment without a sample, as of an idle machine.
             [] => Sent::Accepted,
-            parts => collector.send(&gzipped(&otlp::print(parts))?),
+            parts => collector.send(&otlp::request(parts)),
         };
         Ok(serde_json::to_vec(&sent)?)
     })
-}
-
-fn gzipped(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    packed.write_all(bytes)?;
-    Ok(packed.finish()?)
 }
 
 /// Groups of a segment as resources: those with the most samples each, and the rest as one.
@@ -201,45 +189,41 @@ fn parts(profile: &Profile, settings: &Settings) -> Result<Vec<otlp::Part>> {
     let mut by_samples: Vec<(&str, u64)> = samples.into_iter().collect();
     by_samples.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     let rest = by_samples.split_off(by_samples.len().min(RESOURCES - 1));
-    let mut parts = Vec::new();
-    for (name, _) in &by_samples {
-        let group = profile.groups.iter().find(|group| keys.of(group) == *name);
+    let mut resources: Vec<(otlp::Resource, Vec<&str>)> = Vec::new();
+    for (name, _) in by_samples {
         let mut resource = otlp::named(name);
+        let group = names.iter().position(|of| of == name).and_then(|group| profile.groups.get(group));
         resource.extend(group.and_then(|group| Some(("container.id", group.container.clone()?))));
         resource.extend(group.and_then(|group| Some(("k8s.pod.uid", group.pod.clone()?))));
-        parts.extend(part(profile, settings, resource, |sample| {
-            name_of(sample).is_some_and(|of| of == name)
-        })?);
+        resources.push((resource, vec![name]));
     }
     if !rest.is_empty() {
-        parts.extend(part(profile, settings, otlp::named(REST), |sample| {
-            name_of(sample).is_some_and(|of| rest.iter().any(|(name, _)| of == name))
-        })?);
+        resources.push((otlp::named(REST), rest.into_iter().map(|(name, _)| name).collect()));
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let mut parts = Vec::new();
+    for (mut resource, groups) in resources {
+        resource.extend(host.as_ref().map(|host| ("host.name", host.trim().to_owned())));
+        let mut merger = Merger::default();
+        merge::add(&mut merger, &settings.path, profile.clone(), |sample| {
+            name_of(sample).is_some_and(|of| groups.contains(&of.as_str()))
+        })?;
+        let of_groups = for_others(merger, settings);
+        if !of_groups.samples.is_empty() && why_empty(&of_groups).is_none() {
+            parts.extend(otlp::part(&of_groups, &Findings::of(&of_groups), resource));
+        }
     }
     Ok(parts)
 }
 
-/// Samples of a profile as a part of a message; `None` where nothing can be said of them.
-fn part(
-    profile: &Profile,
-    settings: &Settings,
-    mut resource: Vec<(&'static str, String)>,
-    keep: impl Fn(&Sample) -> bool,
-) -> Result<Option<otlp::Part>> {
-    let mut merger = Merger::default();
-    merge::add(&mut merger, &settings.path, profile.clone(), keep)?;
-    let mut of_group = merger.finish();
-    of_group.make_printable();
+/// The merged profile as it leaves the agent.
+fn for_others(merger: Merger, settings: &Settings) -> Profile {
+    let mut profile = merger.finish();
+    profile.make_printable();
     if !settings.with_paths {
-        without_paths(&mut of_group);
+        without_paths(&mut profile);
     }
-    if of_group.samples.is_empty() || why_empty(&of_group).is_some() {
-        return Ok(None);
-    }
-    if let Ok(host) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
-        resource.push(("host.name", host.trim().to_owned()));
-    }
-    Ok(otlp::part(&of_group, &Findings::of(&of_group), resource))
+    profile
 }
 
 /// Removes folders from names of files.

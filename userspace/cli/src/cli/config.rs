@@ -223,7 +223,8 @@ mod tests {
     }
 
     const FILE: &str = "cgroup = ['/a', '/b']\nexclude = ['comm:x']\noverhead = 2.5\nown = 3\nwindow = '10s'\n\
-        group = 'exe'\nstore = '/s'\nstore-bytes = '32M'\nlisten = '127.0.0.1:9955'\notlp = 'http://a'\nno-paths = true\n";
+        group = 'exe'\nstore = '/s'\nstore-bytes = '32M'\nlisten = '127.0.0.1:9955'\notlp = 'http://a'\n\
+        no-paths = true\n";
 
     #[test]
     fn a_file_has_the_options_and_typed_options_win() {

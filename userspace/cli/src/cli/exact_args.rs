@@ -60,7 +60,12 @@ pub struct ExactArgs {
     pub ignore_lines: Vec<IgnoreLines>,
     /// Also count stack distances within the sets of a cache with this number of sets, 1 to 1048576, for up
     /// to 32 ways.
-    #[arg(long, value_parser = units::whole::<u32>(1, 1 << 20), value_name = "N", conflicts_with = "instructions")]
+    #[arg(
+        long,
+        value_parser = units::whole::<u32>(1, 1 << 20),
+        value_name = "N",
+        conflicts_with = "instructions"
+    )]
     pub sets: Option<u32>,
     /// Also compute misses under optimal replacement, for caches of 1, 2, 4 … granules. Needs 8 bytes of
     /// memory per touch during the run, at most 512 MiB a thread, and 16 bytes per touch afterwards.
@@ -128,7 +133,12 @@ pub struct ParallelismArgs {
     #[arg(long, requires = "parallelism")]
     pub self_parallelism: bool,
     /// Processors for the speed-up of --self-parallelism [default: those of this machine].
-    #[arg(long, value_name = "P", value_parser = units::whole::<u32>(1, 1 << 20), requires = "self_parallelism")]
+    #[arg(
+        long,
+        value_name = "P",
+        value_parser = units::whole::<u32>(1, 1 << 20),
+        requires = "self_parallelism"
+    )]
     pub processors: Option<u32>,
     /// Count only calls of this function, from call to return, with all callees; may be given
     /// several times. Also restricts reuse, the mix of instructions and simulated caches.

@@ -60,7 +60,10 @@ fn one(path: &Path) -> Result<Machine> {
     }
     let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
     let text = String::from_utf8(text).map_err(|_| {
-        anyhow!("{name} is no machine file, but a file in binary: `locality-bpf calibrate --format toml` writes one")
+        anyhow!(
+            "{name} is no machine file, but a file in binary: `locality-bpf calibrate --format toml` writes \
+             one"
+        )
     })?;
     Machine::parse(&text).map_err(|why| anyhow!("{name}: {why}"))
 }

@@ -494,7 +494,10 @@ mod tests {
     fn calls_without_a_span_are_said_in_words() {
         let report = serde_json::json!({
             "run": { "command": "a" },
-            "self_parallelism": { "regions_total": 1, "regions": [{ "kind": "function", "unmeasured": 95730 }] },
+            "self_parallelism": {
+                "regions_total": 1,
+                "regions": [{ "kind": "function", "unmeasured": 95730 }]
+            },
         });
         let page = print(&serde_json::from_value(report).unwrap(), 3);
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");

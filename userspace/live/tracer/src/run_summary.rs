@@ -406,8 +406,8 @@ impl RunSummary<'_> {
         (used > budget.share * OVER).then(|| {
             let limit = own_limit(budget.share * 100.0, self.plan.steps_aside);
             format!(
-                "This tool used {:.2} % of the time of all processors, more than the {limit}: starting a trace and \
-                 reading debug information cost the same however few samples come. A longer trace makes it less.",
+                "This tool used {:.2} % of the time of all processors, more than the {limit}: starting a trace \
+                 and reading debug information cost the same however few samples come. A longer trace makes it less.",
                 used * 100.0
             )
         })

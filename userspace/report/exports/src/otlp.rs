@@ -11,14 +11,17 @@ use locality_findings::Findings;
 use locality_model::Profile;
 
 use crate::table::{Column, Frame, Row, Table};
-use crate::wire::{Numbered, bytes, fixed64, number, packed};
+use crate::wire::{Numbered, bytes, fixed64, gzipped, number, packed};
 use crate::{End, live};
+
+/// Attributes of a resource, by the names of OpenTelemetry's conventions.
+pub type Resource = Vec<(&'static str, String)>;
 
 /// Profiles of one resource: of a program, a container or a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Attributes of the resource, by the names of OpenTelemetry's conventions.
-    pub resource: Vec<(&'static str, String)>,
+    /// The resource.
+    pub resource: Resource,
     /// Call paths.
     pub table: Table,
     /// The column whose profile comes first, as viewers show the first one.
@@ -28,15 +31,20 @@ pub struct Part {
 }
 
 /// Attributes of a resource with a name alone.
-pub fn named(name: &str) -> Vec<(&'static str, String)> {
+pub fn named(name: &str) -> Resource {
     vec![("service.name", name.to_owned())]
 }
 
 /// The part of a live profile; `None` if nothing was measured.
-pub fn part(profile: &Profile, findings: &Findings, resource: Vec<(&'static str, String)>) -> Option<Part> {
+pub fn part(profile: &Profile, findings: &Findings, resource: Resource) -> Option<Part> {
     let table = live::table(profile, findings, End::default());
     let chosen = table.choose(None, "").ok()?;
     Some(Part { resource, table, chosen, time: (profile.run.started_unix_ns, profile.run.wall_ns) })
+}
+
+/// The encoded message, gzipped, as the body of a request.
+pub fn request(parts: &[Part]) -> Vec<u8> {
+    gzipped(&print(parts))
 }
 
 /// The encoded message.

@@ -6,21 +6,15 @@
 //! compiler are lines of one location, innermost first, as in the format.
 
 use std::collections::HashMap;
-use std::io::Write as _;
 
-use flate2::{Compression, write::GzEncoder};
 use locality_report::schema::Report;
 
 use crate::table::{Frame, Table};
-use crate::wire::{Numbered, bytes, number, packed};
+use crate::wire::{Numbered, bytes, gzipped, number, packed};
 
 /// The gzipped message; `chosen` is the metric that viewers show first.
 pub fn print(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {
-    let message = message(table, chosen, report);
-    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
-    // Cannot fail: memory takes all bytes.
-    let _ = packed.write_all(&message);
-    packed.finish().unwrap_or_default()
+    gzipped(&message(table, chosen, report))
 }
 
 fn message(table: &Table, chosen: usize, report: &Report) -> Vec<u8> {

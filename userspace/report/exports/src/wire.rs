@@ -1,6 +1,9 @@
 //! Encoding of protocol buffers: <https://protobuf.dev/programming-guides/encoding>.
 
 use std::collections::HashMap;
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
 
 /// Base-128 varint, least significant group first.
 fn varint(out: &mut Vec<u8>, mut value: u64) {
@@ -39,6 +42,14 @@ pub(crate) fn fixed64(out: &mut Vec<u8>, field: u64, value: u64) {
         varint(out, field << 3 | 1);
         out.extend_from_slice(&value.to_le_bytes());
     }
+}
+
+/// An encoded message, gzipped.
+pub(crate) fn gzipped(message: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    // Cannot fail: memory takes all bytes.
+    let _ = packed.write_all(message);
+    packed.finish().unwrap_or_default()
 }
 
 /// Encoded values by number, none twice; the empty value is 0.

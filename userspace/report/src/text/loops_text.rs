@@ -28,8 +28,8 @@ impl super::Page<'_> {
         self.explained(
             ("Loops by CPU time", "(cycles of an iteration; core: if all lines were in the first cache)"),
             &table(loops, self.options.top, WIDTH),
-            "Strides are bytes from one execution to the next, outer ones from one run of the loop to the next. \
-             Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
+            "Strides are bytes from one execution to the next, outer ones from one run of the loop to the \
+             next. Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
              New lines are lines of 64 bytes that a window shows for the first time.",
         );
     }
@@ -39,8 +39,8 @@ impl super::Page<'_> {
         self.explained(
             ("Branches that may be mispredicted often", "(in the code of loops; share of executions)"),
             &branch_rows(branches, self.options.top, WIDTH),
-            "At most: by a predictor that sees windows alone; a processor's sees all of the program and misses \
-             fewer. Entropy: bits of information in an outcome if only the share taken is known.",
+            "At most: by a predictor that sees windows alone; a processor's sees all of the program and \
+             misses fewer. Entropy: bits of information in an outcome if only the share taken is known.",
         );
     }
 

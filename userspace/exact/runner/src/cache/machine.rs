@@ -221,7 +221,8 @@ impl Said {
             _ => {
                 let name: Name = key.parse().map_err(|_| {
                     format!(
-                        "unknown key `{key}`: a cache file has I1, L1, L2, LL, prefetch, compatible and instruction-fetch"
+                        "unknown key `{key}`: a cache file has I1, L1, L2, LL, prefetch, compatible and \
+                         instruction-fetch"
                     )
                 })?;
                 self.put(name, value.parse().map_err(|why| format!("{name}: {why}"))?)?;

@@ -229,8 +229,8 @@ pub fn fit(name: Name, told: Geometry) -> (Geometry, Option<String>) {
     }
     let fit = told.fitted();
     let notice = format!(
-        "The {name} of this host has a number of sets that is no power of two; it is simulated as {} in {} ways of {}-byte \
-         lines.",
+        "The {name} of this host has a number of sets that is no power of two; it is simulated as {} in {} \
+         ways of {}-byte lines.",
         units::bytes(fit.bytes),
         fit.ways,
         fit.line

@@ -59,8 +59,8 @@ impl Page {
         let deep: u64 = found.regions.iter().map(|region| region.unmeasured).sum();
         if deep > 0 {
             self.wrapped(&format!(
-                "For {} calls the longest chain was not measured, because the calls nest too deeply; --inclusive FUNCTION begins \
-                 the nest at a function.",
+                "For {} calls the longest chain was not measured, because the calls nest too deeply; \
+                 --inclusive FUNCTION begins the nest at a function.",
                 units::count(deep)
             ));
         }
