@@ -189,17 +189,19 @@ fn what_a_command_executes_starts_as_alone() {
     let (program, tracer) = (program.to_str().expect("UTF-8"), tracer.to_str().expect("UTF-8"));
     let report = folder.path().join("report");
     let report = report.to_str().expect("UTF-8");
-    for way in ["blocked", "ignored", "descriptors"] {
+    // How the command starts, and how the command starts the program.
+    let ways = [("plain", "blocked"), ("plain", "ignored"), ("plain", "descriptors"), ("ignored", "plain")];
+    for (outside, way) in ways {
         let command = ["python3", "-c", PARENT, way, program, "one"];
-        let alone = below("plain", &command, folder.path());
+        let alone = below(outside, &command, folder.path());
         let mut launched = vec![tracer, "exact", "-q", "--report", report, "--"];
         launched.extend(command);
-        let launched = below("plain", &launched, folder.path());
+        let launched = below(outside, &launched, folder.path());
         // Signals pending for the program are QEMU's until the program takes them.
         let lines = |output: &Output| -> Vec<String> {
             seen(output).0.into_iter().filter(|line| !line.ends_with("pending")).collect()
         };
         let (expected, got) = (lines(&alone), lines(&launched));
-        assert_eq!(expected, got, "{way}: {}", String::from_utf8_lossy(&launched.stderr));
+        assert_eq!(expected, got, "{outside}, {way}: {}", String::from_utf8_lossy(&launched.stderr));
     }
 }

@@ -11,7 +11,7 @@ use clap::Parser as _;
 use locality_findings::why_empty;
 use locality_kernel::{
     ending, proc,
-    writing::{check_place, say, to_stream},
+    writing::{check_place, say, to_stdout},
 };
 use locality_profile::Owner;
 use locality_rollup::Keys;
@@ -57,7 +57,7 @@ pub fn run(args: AgentArgs, quiet: bool) -> Result<ExitCode> {
     };
     agent::check(&options)?;
     if let Some(page) = page {
-        to_stream(std::io::stdout(), page.as_bytes())?;
+        to_stdout(page.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     check(words, &args.whom.pids)?;
@@ -135,7 +135,7 @@ pub fn segment(plan: &Plan, agent: u32) -> Result<ExitCode> {
 pub fn query(args: &QueryArgs) -> Result<ExitCode> {
     let is_json = args.format == QueryFormat::Json;
     let page = asking::page(&args.store, args.group.as_deref(), args.since, is_json)?;
-    to_stream(std::io::stdout(), page.as_bytes())?;
+    to_stdout(page.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 

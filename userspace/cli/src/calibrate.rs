@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow};
 use locality_execution::machine;
 use locality_execution::schedule::Processor as Machine;
-use locality_kernel::writing::{check_place, to_stream};
+use locality_kernel::writing::{check_place, to_stdout};
 use locality_units::parse::WrongUse;
 
 use locality_approximate::Gaussian;
@@ -40,7 +40,7 @@ pub fn run(args: &CalibrateArgs, quiet: bool) -> Result<ExitCode> {
     };
     match &args.output {
         Some(output) => private_file::write(output, page.as_bytes(), "calibration", quiet)?,
-        None => to_stream(std::io::stdout(), page.as_bytes())?,
+        None => to_stdout(page.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
 }

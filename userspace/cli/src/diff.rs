@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 use locality_diff::{self as diff, Input, Options, print};
-use locality_kernel::writing::{check_place, keep_apart, to_stream};
+use locality_kernel::writing::{check_place, keep_apart, to_stdout};
 use locality_report::{json, schema::Report};
 use locality_service::merge;
 use locality_units::parse::WrongUse;
@@ -58,7 +58,7 @@ pub fn run(args: &DiffArgs, quiet: bool) -> Result<ExitCode> {
     };
     match &args.output {
         Some(output) => private_file::write(output, page.as_bytes(), "comparison", quiet)?,
-        None => to_stream(std::io::stdout(), page.as_bytes())?,
+        None => to_stdout(page.as_bytes())?,
     }
     Ok(match (diff.failed, diff.inconclusive && args.strict) {
         (true, _) => ExitCode::from(REGRESSION),

@@ -5,7 +5,7 @@ use std::{io::IsTerminal as _, process::ExitCode};
 use anyhow::{Result, anyhow, bail};
 use locality_exports::{self as exports, Exported, Options};
 use locality_findings::{Findings, why_empty};
-use locality_kernel::writing::{check_place, keep_apart, say, to_stream};
+use locality_kernel::writing::{check_place, keep_apart, say, to_stdout};
 use locality_report::json;
 use locality_runner as exact;
 use locality_units::parse::WrongUse;
@@ -64,7 +64,7 @@ pub fn run(args: &ExportArgs, quiet: bool) -> Result<ExitCode> {
     match (&args.output, exported) {
         (Some(output), Exported::File(bytes)) => private_file::write(output, &bytes, "export", quiet)?,
         (Some(output), Exported::Folder(files)) => private_file::write_folder(output, &files, quiet)?,
-        (None, Exported::File(bytes)) => to_stream(std::io::stdout(), &bytes)?,
+        (None, Exported::File(bytes)) => to_stdout(&bytes)?,
         (None, Exported::Folder(_)) => bail!(WrongUse("say where with -o FOLDER".to_owned())),
     }
     if partial {

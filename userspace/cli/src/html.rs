@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::Result;
 use locality_html::Source;
-use locality_kernel::writing::{self, say, to_stream};
+use locality_kernel::writing::{self, say, to_stdout};
 use locality_model::Profile;
 use locality_profile::Owner;
 use locality_report::schema::Report;
@@ -66,7 +66,7 @@ pub fn write(report: Report, profile: Option<&Profile>, wanted: &Wanted<'_>) -> 
         }
     };
     let page = locality_html::page(report, profile, &sources, wanted.output.top);
-    let Some(file) = place(wanted) else { return to_stream(std::io::stdout(), page.as_bytes()) };
+    let Some(file) = place(wanted) else { return to_stdout(page.as_bytes()) };
     if let Some(profile) = wanted.profile {
         writing::keep_apart(&file, &[profile.to_owned(), locality_profile::earlier(profile)])?;
     }

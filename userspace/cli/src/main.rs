@@ -32,7 +32,7 @@ use locality_estimate::estimator::Estimator;
 use locality_findings::{Findings, why_empty};
 use locality_kernel::{
     ending, launch, sys,
-    writing::{check_place, say, to_file, to_stream},
+    writing::{check_place, say, to_file, to_stdout, to_stream},
 };
 use locality_model::{Profile, printable};
 use locality_report::{
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
             report(&file, estimator, first, &Printing { output, part, html }, place)
         }
         Some(Other::Compare { a, b, format }) => compare::run(&a, &b, format)
-            .and_then(|page| to_stream(std::io::stdout(), page.as_bytes()))
+            .and_then(|page| to_stdout(page.as_bytes()))
             .map(|()| ExitCode::SUCCESS),
         Some(Other::Diff(args)) => diff::run(&args, cli.quiet),
         Some(Other::Model(args)) => model::run(&args, cli.quiet),
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
         Some(Other::Doctor { pid, json }) => examine(pid, json, when),
         Some(Other::Calibrate(args)) => calibrate::run(&args, cli.quiet),
         Some(Other::Completions { shell }) => {
-            to_stream(std::io::stdout(), &pages::completions(shell)).map(|()| ExitCode::SUCCESS)
+            to_stdout(&pages::completions(shell)).map(|()| ExitCode::SUCCESS)
         }
         Some(Other::Man { folder }) => pages::manual(&folder).map(|()| ExitCode::SUCCESS),
         None => {
@@ -370,7 +370,7 @@ fn examine(pid: Option<u32>, as_json: bool, when: When) -> Result<ExitCode> {
         let colour = when.on(&std::io::stdout());
         doctor::print_text(&report, doctor::Style { colour }, &mut page)?;
     }
-    to_stream(std::io::stdout(), &page)?;
+    to_stdout(&page)?;
     Ok(if report.possible { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -491,7 +491,7 @@ fn put(page: &str, output: &OutputArgs, place: Place) -> Result<()> {
             to_file(file, page.as_bytes(), "report", place.quiet)
         }
         (None, true) => to_stream(std::io::stderr(), page.as_bytes()),
-        (None, false) => to_stream(std::io::stdout(), page.as_bytes()),
+        (None, false) => to_stdout(page.as_bytes()),
     }
 }
 

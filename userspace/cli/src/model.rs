@@ -27,7 +27,7 @@ use locality_execution::{
     tree::{self, Expected},
 };
 use locality_findings::why_empty;
-use locality_kernel::writing::{check_place, say, to_stream};
+use locality_kernel::writing::{check_place, say, to_stdout};
 use locality_model::Profile;
 use locality_runner as exact;
 use locality_units::parse::WrongUse;
@@ -129,7 +129,7 @@ pub fn run(args: &ModelArgs, quiet: bool) -> Result<ExitCode> {
     };
     match &args.output {
         Some(output) => private_file::write(output, page.as_bytes(), "model", quiet)?,
-        None => to_stream(std::io::stdout(), page.as_bytes())?,
+        None => to_stdout(page.as_bytes())?,
     }
     if partial {
         say(&format!("the profile {name} is not complete: `report` says what is missing"));

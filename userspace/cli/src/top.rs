@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
-use locality_kernel::{machine, writing::to_stream};
+use locality_kernel::{machine, writing::to_stdout};
 use locality_service::live::{Found, Reader};
 use locality_top::{Part, Snapshot, View};
 use locality_units::parse::WrongUse;
@@ -100,7 +100,7 @@ fn print(args: &TopArgs, mut feed: Feed, mut view: View) -> Result<ExitCode> {
                 QueryFormat::Text => locality_top::text(&view),
                 QueryFormat::Json => locality_top::json(&view),
             };
-            to_stream(std::io::stdout(), page.as_bytes())?;
+            to_stdout(page.as_bytes())?;
             printed += 1;
         }
         if view.is_over() && printed > 0 {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use locality_exports::{End, Exported, Format, otlp};
 use locality_findings::{Findings, why_empty};
-use locality_kernel::writing::{say, to_stream};
+use locality_kernel::writing::{say, to_stdout};
 use locality_model::merge::Merger;
 use locality_model::{Profile, Sample};
 use locality_report::json;
@@ -97,7 +97,7 @@ fn job(settings: &str, work: impl FnOnce(&Settings) -> Result<Vec<u8>>) -> i32 {
         return 1;
     }
     sys::be_modest(MEMORY);
-    match work(&settings).and_then(|bytes| to_stream(std::io::stdout(), &bytes)) {
+    match work(&settings).and_then(|bytes| to_stdout(&bytes)) {
         Ok(()) => 0,
         Err(error) => {
             say(&format!("{error:#}"));

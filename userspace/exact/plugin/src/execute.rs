@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    guest, mask,
+    guest, ignored, mask,
     process::Process,
     program::{Program, Refusal},
     recorder,
@@ -51,10 +51,12 @@ pub fn replace(process: &Process, vcpu: c_uint, folder: i32, path: u64, lists: [
     let (arguments, environment) = process.settings().command(&program, environment);
     let (arguments, environment) = (pointers(&arguments), pointers(&environment));
     if let Some(qemu) = arguments.first() {
+        let ignored = ignored::hand_over();
         let before = mask::hand_over();
         // SAFETY: strings and lists end in 0 and live through the call.
         unsafe { libc::execve(*qemu, arguments.as_ptr(), environment.as_ptr()) };
         mask::put_back(before);
+        ignored::put_back(&ignored);
     }
     header.state.store(state::RUNNING, Release);
 }

@@ -9,7 +9,7 @@
 //! Modules in the order of use: `api` QEMU's functions, [`settings`] the parent's request,
 //! [`region`] the file, `process` data shared by callbacks, `translate`, `shape` and
 //! [`functions`] code, `recorder` and `sampled` events, `worker` and `analyses` the analysis of events,
-//! `syscalls`, [`objects`], `mask`, `execute`, `start` and `fork` the life of a process.
+//! `syscalls`, [`objects`], `mask`, `ignored`, `execute`, `start` and `fork` the life of a process.
 //!
 //! Limits: system calls' own accesses are not seen; an
 //! image has at most [`region::LANES`] threads at a time.
@@ -21,6 +21,7 @@ pub mod extra;
 mod fork;
 pub mod functions;
 mod guest;
+mod ignored;
 pub mod inside;
 pub mod lacking;
 mod mappings;
@@ -100,6 +101,7 @@ fn install(id: Id, words: &[String]) -> Result<(), String> {
     let mode = settings.mode;
     start::name_process(settings.program.as_os_str().as_bytes());
     mask::begin();
+    ignored::begin();
     let process = process::Process::install(id, api, settings)?;
     // SAFETY: QEMU's functions, with callbacks callable on every thread.
     unsafe {

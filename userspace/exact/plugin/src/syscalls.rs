@@ -13,7 +13,7 @@ use locality_stream::Kind;
 
 use crate::{
     api::Id,
-    execute, guest, mask, objects,
+    execute, guest, ignored, mask, objects,
     process::{self, Process},
     recorder,
     region::state,
@@ -45,6 +45,7 @@ pub unsafe extern "C" fn on_call(
         }
         mask::before(process, number, [a1, a2]);
         match number {
+            libc::SYS_rt_sigaction if a2 != 0 => note_handler(process, a1, a2),
             libc::SYS_execve => execute::replace(process, vcpu, libc::AT_FDCWD, a1, [a2, a3], 0),
             libc::SYS_execveat => execute::replace(process, vcpu, a1 as i32, a2, [a3, a4], a5 as i32),
             _ => {}
@@ -67,7 +68,6 @@ fn before(process: &Process, vcpu: c_uint, number: i64, [a1, a2, a3]: [u64; 3]) 
             recorder::end_thread(vcpu);
             process.region().header().state.store(state::ENDED, Relaxed);
         }
-        libc::SYS_rt_sigaction if a2 != 0 => note_handler(process, a1, a2),
         libc::SYS_munmap | libc::SYS_mprotect | libc::SYS_mremap | libc::SYS_mmap => {
             // `mmap` chooses the address: all known code may be affected.
             let (start, bytes) = if number == libc::SYS_mmap && a3 & libc::PROT_EXEC as u64 != 0 {
@@ -91,7 +91,8 @@ fn note_handler(process: &Process, signal: u64, action: u64) {
         return;
     }
     let handler = u64::from_le_bytes(bytes);
-    if handler > LAST_SPECIAL_HANDLER {
+    ignored::changed(signal, handler);
+    if handler > LAST_SPECIAL_HANDLER && process.settings().mode != Mode::Empty {
         process.translation().handlers.insert(handler, signal as u32);
     }
 }

@@ -102,6 +102,11 @@ impl Inherited {
         }
     }
 
+    /// Whether a standard descriptor (0, 1 or 2) was closed.
+    pub fn is_closed(&self, descriptor: c_int) -> bool {
+        usize::try_from(descriptor).ok().and_then(|at| self.closed.get(at)).copied().unwrap_or(false)
+    }
+
     /// The soft and the hard limit of a resource (`RLIMIT_…`).
     pub fn limit(&self, resource: u32) -> Option<(u64, u64)> {
         let limit = (*self.limits.get(resource as usize)?)?;

@@ -15,6 +15,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use locality_units::parse::WrongUse;
 
+use crate::inherited;
+
 /// Checks, before the measurement, that the report can be written.
 ///
 /// # Errors
@@ -161,10 +163,22 @@ pub fn to_private_file(
 pub fn to_stream(mut to: impl Write, page: &[u8]) -> Result<()> {
     match to.write_all(page).and_then(|()| to.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print the report")
+            Err(error).context("cannot print: the place that stdout or stderr leads to takes no more")
         }
         _ => Ok(()),
     }
+}
+
+/// Writes a page to the standard output, as [`to_stream`] does.
+///
+/// # Errors
+/// As [`to_stream`], and a standard output that was closed when the tool was started (`>&-`): Rust's
+/// runtime opens `/dev/null` in its place, where a page would be lost without an error.
+pub fn to_stdout(page: &[u8]) -> Result<()> {
+    if inherited::given().is_closed(libc::STDOUT_FILENO) && !page.is_empty() {
+        bail!("cannot print: stdout is closed; leave out `>&-`, or send stdout to a file");
+    }
+    to_stream(io::stdout(), page)
 }
 
 fn cannot(what: &str, file: &Path) -> String {
