@@ -14,8 +14,8 @@
 //! as long as the last word was watched, though companions were withdrawn before.
 //!
 //! Sources of error: with at most four words watched, a line is reused as late as
-//! the watched words (`Followed::part`), compensated as far as the randomly drawn
-//! word was watched (module `parts`); up to the reach of the longest windows
+//! the watched words (`Followed::part`), compensated by what other lines at the same line
+//! of code show (module `companions`), and by the randomly drawn word (module `parts`); up to the reach of the longest windows
 //! estimators take line distances from windows alone; accesses between use and
 //! trap come from the rate; samples with unknown access are taken as typical.
 
@@ -27,6 +27,7 @@ use crate::access_rates::{Rates, Unit};
 use crate::calling_context::{ContextId, Contexts};
 use crate::interval_censoring::{Measured, RESOLUTIONS};
 
+mod companions;
 mod parts;
 
 use parts::{Line, Part};
@@ -79,6 +80,9 @@ pub struct Followed {
 pub struct Subject {
     /// Index of the sample; uses of a sample are alike.
     pub sample: u32,
+    /// The sample whose watch decides the outcome: its own, or that of the line whose companion stands
+    /// in for a missing one (module `companions`). Bootstrap draws repeat both together.
+    pub rests_on: u32,
     /// The row of the use; `None` for a sample's own access.
     pub used: Option<u32>,
     /// The row of the deciding watch.
@@ -174,6 +178,7 @@ impl Subjects {
             }
         }
         if !parts.is_empty() {
+            companions::complete(contexts, &mut parts, &mut found.all);
             parts::reveal(profile, contexts, &parts, &mut found.all);
         }
         found
@@ -257,11 +262,14 @@ impl Maker<'_> {
             }
             let resolution =
                 self.profile.run.distance_resolution_ns as f64 * self.rates.at(sample as usize).value;
-            let line = Line { own: used.address / 8, watched, open: shown.at, resolution };
+            let (first, last) =
+                touched(&used.access, used.address, granule).unwrap_or((used.address, used.address));
+            let line = Line { access: first / 8..=last / 8, watched, open: shown.at, resolution };
             part = (self.granule > 8 && !ends.is_empty()).then_some(Part { line, ends });
         }
         let subject = Subject {
             sample,
+            rests_on: sample,
             used: Some(id),
             watch: row,
             time_ns: self.profile.samples.get(sample as usize)?.time_ns,
@@ -289,6 +297,7 @@ impl Maker<'_> {
         }
         Some(Subject {
             sample: index,
+            rests_on: index,
             used: None,
             watch: began.map(|watch| watch.0),
             time_ns: sample.time_ns,
@@ -401,11 +410,17 @@ fn seen(used: &Use, granule: u32) -> Option<Seen> {
 fn granules(access: &Access, address: u64, granule: u32) -> f64 {
     let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
     let words = (last / 8 - access.address / 8 + 1) as f64;
-    let granule = u64::from(granule.max(8));
+    // An address outside of its access (a damaged file) stands for one granule.
+    let touched = touched(access, address, granule.max(8).into());
+    touched.map_or(1.0, |(low, high)| words / (high / 8 - low / 8 + 1) as f64)
+}
+
+/// First and last byte that an access touches of the granule of an address.
+fn touched(access: &Access, address: u64, granule: u64) -> Option<(u64, u64)> {
+    let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
     let line = address / granule * granule;
     let (low, high) = (line.max(access.address), line.saturating_add(granule - 1).min(last));
-    // An address outside of its access (a damaged file) stands for one granule.
-    if low > high { 1.0 } else { words / (high / 8 - low / 8 + 1) as f64 }
+    (low <= high).then_some((low, high))
 }
 
 #[cfg(test)]

@@ -148,11 +148,11 @@ impl BootstrapReplicate<'_> {
     pub const SEEN: Self = Self { weights: &[], clocks: &[], picks: &[], guess: 0.5 };
 
     fn weight(&self, subject: &Subject) -> f64 {
-        subject.weight * self.weights.get(subject.sample as usize).copied().unwrap_or(1.0)
+        subject.weight * self.weights.get(subject.rests_on as usize).copied().unwrap_or(1.0)
     }
 
     fn at(&self, subject: &Subject, distance: u64) -> usize {
-        match self.clocks.get(subject.sample as usize) {
+        match self.clocks.get(subject.rests_on as usize) {
             Some(factor) if *factor != 1.0 && !subject.followed.is_some_and(|followed| followed.counted) => {
                 bin(((distance as f64 * factor) as u64).max(subject.shown.at.saturating_add(1)))
             }
@@ -162,7 +162,7 @@ impl BootstrapReplicate<'_> {
 
     /// Bins of a reuse that was followed, with shares.
     fn places(&self, subject: &Subject, at: u64, spread: Option<&DistanceDistribution>) -> Vec<(usize, f64)> {
-        match (spread, self.picks.get(subject.sample as usize)) {
+        match (spread, self.picks.get(subject.rests_on as usize)) {
             (None, _) => vec![(self.at(subject, at), 1.0)],
             (Some(spread), None) => spread.shares.clone(),
             (Some(spread), Some(_)) if spread.guess => vec![(spread.quantile(self.guess), 1.0)],

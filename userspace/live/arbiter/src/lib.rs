@@ -181,6 +181,15 @@ impl Arbiter {
         }
     }
 
+    /// Frees a slot for another use of its register until the next offer: in half of the calls a watch
+    /// of the reservoir, drawn uniformly, ends. `None`: no watch ended. The quick slot's watch stays.
+    pub fn make_room(&mut self) -> Option<Ended> {
+        if !self.has_quick_slot() {
+            return None;
+        }
+        self.reservoir.thin(&mut self.random).map(Held::end)
+    }
+
     /// The watch trapped, or its thread is gone: its slot is free. Returns its survival
     /// probability, `None` when the key holds no slot.
     pub fn ended(&mut self, id: WatchKey) -> Option<f64> {

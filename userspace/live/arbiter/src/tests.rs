@@ -12,6 +12,7 @@ enum Step {
     Ended(u64),
     Refused(u64),
     Restore,
+    MakeRoom,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -21,6 +22,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => key.clone().prop_map(Step::Ended),
         1 => key.prop_map(Step::Refused),
         1 => Just(Step::Restore),
+        1 => Just(Step::MakeRoom),
     ];
     proptest::collection::vec(step, 0..200)
 }
@@ -59,6 +61,12 @@ proptest! {
                     armed.remove(&key);
                 }
                 Step::Restore => arbiter.restore(),
+                Step::MakeRoom => {
+                    if let Some(ended) = arbiter.make_room() {
+                        prop_assert!(ended.p_survive > 0.0 && ended.p_survive <= 1.0);
+                        prop_assert!(armed.remove(&ended.id.0));
+                    }
+                }
             }
             prop_assert_eq!(arbiter.granted(), armed.len());
             prop_assert!(armed.iter().all(|&key| arbiter.holds(WatchKey(key))));
@@ -241,4 +249,23 @@ fn policy_names_round_trip() {
         assert_eq!(policy.to_string().parse(), Ok(policy));
     }
     assert!("fifo".parse::<Policy>().is_err());
+}
+
+/// Watches that made room for others count through their chance to survive: the sum of 1 / p over
+/// survivors is the number of watches, on average. The newest watch stays.
+#[test]
+fn survivors_stand_for_watches_that_made_room() {
+    let (runs, mut sum) = (40_000, 0.0);
+    for seed in 0..runs {
+        let mut arbiter = Arbiter::new(Policy::QuickReservoir, 3, seed);
+        (1..=3).for_each(|key| drop(arbiter.offer(WatchKey(key))));
+        for _ in 0..2 {
+            arbiter.make_room();
+        }
+        assert!(arbiter.holds(WatchKey(3)));
+        sum += arbiter.drain().iter().map(|ended| 1.0 / ended.p_survive).sum::<f64>();
+    }
+    let mean = sum / runs as f64;
+    assert!((mean - 3.0).abs() < 0.03, "{mean}");
+    assert!(Arbiter::new(Policy::Reservoir, 3, 1).make_room().is_none());
 }

@@ -374,7 +374,8 @@ impl Capture {
 
     /// Watches other words of the same line with free registers, until the next sample of the
     /// process needs them. The first touch of any of these words is the line's reuse. In the owner
-    /// alone; best effort.
+    /// alone; best effort. Where longer watches take all registers for long, one of them ends now and
+    /// then ([`Lines::is_due`](super::tracees::Lines::is_due)).
     fn arm_companions(
         &mut self,
         follows: u64,
@@ -385,6 +386,12 @@ impl Capture {
         let mut armed = Vec::new();
         let Some(watch) = self.watches.get_mut(follows) else { return armed };
         let (tgid, p_arm, word) = (watch.tgid, watch.p_arm, watch.address);
+        if words == [None; COMPANIONS] {
+            return armed;
+        }
+        if let Some(ended) = self.tracees.room_for_companion(tgid) {
+            self.give_up(ended, EndOutcome::Replaced);
+        }
         for address in words.into_iter().flatten() {
             let Some(process) = self.tracees.processes.get(&tgid) else { break };
             if process.arbiter.granted() + armed.len() >= process.arbiter.owned() {
@@ -404,6 +411,9 @@ impl Capture {
             }
             add(&self.costs.watch.armed, 1);
             armed.push(id);
+        }
+        if let Some(process) = self.tracees.processes.get_mut(&tgid) {
+            process.lines.followed += u32::from(!armed.is_empty());
         }
         armed
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use locality_arbiter::{Arbiter, Policy};
+use locality_arbiter::{Arbiter, Ended, Policy};
 use locality_common::record::SampleRecord;
 
 use super::progress_sampling::METER_CLOCKS;
@@ -21,12 +21,36 @@ pub struct Process {
     pub threads: BTreeSet<u32>,
     /// Live watches by watched word.
     pub watched: HashMap<u64, u64>,
+    /// Watched uses whose line has other words to watch, and those of them with such a watch.
+    pub lines: Lines,
     /// Why the threads are not to be seized, if so.
     pub unfit: Option<String>,
     /// It was born during the trace.
     pub is_newborn: bool,
     /// Least CPU time known at the end of the last ended thread.
     pub cpu_ns: u64,
+}
+
+/// Lines of watched uses, counted. Without companions, nothing is known of a line between the end of
+/// the window and the next touch of the use's own word.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Lines {
+    /// Lines with other words to watch.
+    pub wanted: u32,
+    /// Lines of which another word was watched.
+    pub followed: u32,
+}
+
+impl Lines {
+    /// Lines followed first of all, and the share of lines followed afterwards, where long reuses take
+    /// all registers: estimators infer the other lines from these lines.
+    const FIRST: u32 = 16;
+    const ONE_IN: u32 = 16;
+
+    /// Whether a companion is due, at the price of a longer watch.
+    pub fn is_due(self) -> bool {
+        self.followed < Self::FIRST + self.wanted / Self::ONE_IN
+    }
 }
 
 /// A traced thread.
@@ -129,12 +153,21 @@ impl Tracees {
             arbiter: Arbiter::new(policy, registers, u64::from(tgid)),
             threads: BTreeSet::new(),
             watched: HashMap::new(),
+            lines: Lines::default(),
             unfit: None,
             is_newborn: false,
             cpu_ns: 0,
         });
         process.threads.insert(tid);
         true
+    }
+
+    /// Counts a line with companions to watch; the watch that ends in their favour, if one does.
+    pub fn room_for_companion(&mut self, tgid: u32) -> Option<Ended> {
+        let process = self.processes.get_mut(&tgid)?;
+        process.lines.wanted += 1;
+        let is_full = process.arbiter.granted() >= process.arbiter.owned();
+        if is_full && process.lines.is_due() { process.arbiter.make_room() } else { None }
     }
 
     /// Removes a thread. The process stays in `processes`, even without threads.

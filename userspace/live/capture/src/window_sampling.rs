@@ -118,7 +118,7 @@ pub struct Candidate {
     /// The use's own instruction is among them.
     pub repeats: bool,
     /// Words of the line without a touch up to now, if the window does not show the line again: the
-    /// next, the previous, a random one.
+    /// one after the access, the one before, a random one; in random order.
     pub companions: [Option<u64>; COMPANIONS],
 }
 
@@ -184,7 +184,9 @@ impl Choice {
                 && events()
                     .nth(draft.event)
                     .is_some_and(|used| is_repeated(events().take(draft.event), used, word));
-            let companions = companions(events(), draft.event, word, random);
+            let mut companions = companions(events(), draft.event, word, random);
+            // By chance alone a companion finds a register or none, for module `companions` of the estimators.
+            random.shuffle(&mut companions);
             Some(Candidate { index, word, earlier, repeats, companions })
         })
     }
@@ -330,8 +332,9 @@ impl View<'_> {
     }
 }
 
-/// Words of the line of `word` to be watched beside it, from the use at an event on: none if the
-/// line is touched again.
+/// Words of the line of `word` to be watched beside it, from the use at an event on (the next, the
+/// previous, a drawn one): none if the line is touched again. The next and the previous word are those of the access: words of the
+/// access itself tell nothing of a walk whose steps are as wide as the access.
 fn companions(
     events: impl Iterator<Item = Event>,
     used: usize,
@@ -340,16 +343,20 @@ fn companions(
 ) -> [Option<u64>; COMPANIONS] {
     let line = word & !(LINE - 1);
     let mut free: Vec<u64> = (0..LINE / WORD).map(|n| line + n * WORD).collect();
+    let (mut first, mut last) = (word, word);
     for (at, event) in events.enumerate().filter(|(_, event)| touches(event, line, LINE)) {
         if at > used {
             return [None; COMPANIONS];
         }
         free.retain(|word| !touches(&event, *word, WORD));
+        if at == used {
+            (first, last) = (event.value / WORD * WORD, last_byte(&event) / WORD * WORD);
+        }
     }
-    let next = free.iter().copied().find(|free| *free == word + WORD);
-    let last = free.iter().copied().find(|free| *free + WORD == word);
-    free.retain(|free| ![next, last].contains(&Some(*free)));
-    [next, last, random.choice(free)]
+    let next = free.iter().copied().find(|free| *free == last + WORD);
+    let previous = free.iter().copied().find(|free| *free + WORD == first);
+    free.retain(|free| ![next, previous].contains(&Some(*free)));
+    [next, previous, random.choice(free)]
 }
 
 /// Executed instructions before the last event's

@@ -26,7 +26,7 @@
 //! and words touched before the use in the window, never drawn; a drawn word given up
 //! untouched, which is no evidence: distances beyond the next sample are the own word's.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use locality_model::{Burst, FrameId, Profile};
 
@@ -34,9 +34,10 @@ use super::{Exit, Followed, Subject};
 use crate::calling_context::{ContextId, Contexts};
 
 /// Words of a line.
-const WORDS: f64 = 8.0;
+const LINE: u64 = 8;
+const WORDS: f64 = LINE as f64;
 /// Share of the earlier distance within which two words' touches form a visit.
-const TOGETHER: f64 = 0.1;
+pub(super) const TOGETHER: f64 = 0.1;
 /// Above this chance of looking like a sweep, as for times
 /// near the clock's resolution, looks are no evidence.
 const TELLING: f64 = 0.9;
@@ -53,14 +54,43 @@ pub(super) struct Visits {
 /// Observations of a line's words.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
-    /// Number of the use's own word.
-    pub own: u64,
+    /// Numbers of the words of the use's access in the line, the use's own one among them.
+    pub access: RangeInclusive<u64>,
     /// The watched words' numbers and ends, in accesses.
     pub watched: Vec<(u64, Exit)>,
     /// Accesses after the use without a touch in the window.
     pub open: u64,
     /// How exactly ends are known, in accesses.
     pub resolution: f64,
+}
+
+impl Part {
+    /// The observation of the use's own word.
+    pub fn own(&self) -> Option<Followed> {
+        let own = self.line.watched.iter().position(|(word, _)| self.line.access.contains(word))?;
+        self.ends.get(own).map(|(own, ..)| *own)
+    }
+}
+
+impl Line {
+    /// Whether a word is of this line.
+    pub fn has(&self, word: u64) -> bool {
+        word / LINE == self.access.start() / LINE
+    }
+
+    /// Whether a word is of the access, or the next or the previous one.
+    pub fn is_near(&self, word: u64) -> bool {
+        let (first, last) = (*self.access.start(), *self.access.end());
+        (first.saturating_sub(1)..=last.saturating_add(1)).contains(&word)
+    }
+
+    /// Steps as wide as the access that bring a walk to a word outside of the access.
+    fn steps_to(&self, word: u64) -> u64 {
+        let (first, last) = (*self.access.start(), *self.access.end());
+        let width = last.saturating_sub(first).saturating_add(1);
+        let distance = if word > last { word - first } else { last.saturating_sub(word) };
+        (distance / width).max(1)
+    }
 }
 
 /// A line watched in part.
@@ -146,6 +176,8 @@ pub(super) fn reveal(
             subject.followed =
                 Some(Followed { exit, within: None, measured: None, counted: false, ..*followed });
             (subject.reuse_context, subject.watch) = (*context, Some(*row));
+            subject.rests_on =
+                profile.watches.get(*row as usize).map_or(subject.rests_on, |watch| watch.sample.0);
         }
     }
 }
@@ -212,21 +244,21 @@ impl Visits {
     /// Evidence of the drawn word; `None` without a touch, or if too near for a sweep to be
     /// distinguished ([`TELLING`]). `frame` gives the line of code ending a watched word.
     fn look(&self, line: &Line, frame: impl Fn(usize) -> Option<FrameId>) -> Option<Look> {
-        let is_near = |word: u64| word.abs_diff(line.own) <= 1;
-        let drawn = line.watched.iter().position(|(word, exit)| !is_near(*word) && exit.reused)?;
+        let drawn = line.watched.iter().position(|(word, exit)| !line.is_near(*word) && exit.reused)?;
         let (word, Exit { at, .. }) = *line.watched.get(drawn)?;
         let near: Vec<(u64, Exit)> =
-            line.watched.iter().filter(|(word, _)| is_near(*word)).copied().collect();
+            line.watched.iter().filter(|(word, _)| line.is_near(*word)).copied().collect();
         let behind = at.saturating_sub(line.open) as f64;
         let first = line.open as f64 + behind * self.share(frame(drawn), near.len());
-        let is_on_the_way = |near: u64| near != line.own && (near > line.own) == (word > line.own);
+        let is_above = |word: u64| word > *line.access.end();
+        let is_on_the_way = |near: u64| !line.access.contains(&near) && is_above(near) == is_above(word);
         let mut is_bound = false;
         let mut together = Vec::new();
         for (number, exit) in near {
             // A watch given up at about the time may have
             // been touched together with the drawn word.
             let sweep = about(at as f64, line.resolution);
-            let walk = about(at as f64 / word.abs_diff(line.own) as f64, line.resolution);
+            let walk = about(at as f64 / line.steps_to(word) as f64, line.resolution);
             let walk = Some(walk).filter(|_| is_on_the_way(number));
             let looks_so = |around: &(f64, f64)| (around.0..=around.1).contains(&(exit.at as f64));
             is_bound |= looks_so(&sweep) || (exit.reused && walk.as_ref().is_some_and(looks_so));
@@ -286,7 +318,7 @@ mod tests {
 
     /// The drawn word's look, with five others.
     fn look(visits: &Visits, watched: &[(u64, Exit)], resolution: f64) -> Option<Look> {
-        let line = Line { own: 3, watched: watched.to_vec(), open: 1_000, resolution };
+        let line = Line { access: 3..=3, watched: watched.to_vec(), open: 1_000, resolution };
         visits.look(&line, |_| None)
     }
 
@@ -344,7 +376,7 @@ mod tests {
             let line = |ends: &[f64]| {
                 let near = near.iter().zip(ends).map(|(word, at)| (*word, touch(*at as u64)));
                 let watched = near.chain([(7, touch(drawn as u64))]).collect();
-                let line = Line { own: 3, watched, open: open as u64, resolution };
+                let line = Line { access: 3..=3, watched, open: open as u64, resolution };
                 visits(1.0).look(&line, |_| None).unwrap()
             };
             let mut random = fastrand::Rng::with_seed(5);
@@ -358,7 +390,8 @@ mod tests {
             assert!((seen - told).abs() < 0.02, "{near:?} {resolution}: {told}, {seen} of draws");
         }
         // Close to the resolution everything does.
-        let line = Line { own: 3, watched: line(2_000, 2_500).to_vec(), open: 0, resolution: 50_000.0 };
+        let line =
+            Line { access: 3..=3, watched: line(2_000, 2_500).to_vec(), open: 0, resolution: 50_000.0 };
         assert!(visits(1.0).look(&line, |_| None).is_none());
     }
 
@@ -489,7 +522,7 @@ mod tests {
             let end = |word: &u64| touched[*word as usize].map_or(Exit { at: 1 << 40, reused: false }, touch);
             let ends: Vec<(u64, Exit)> = watched.iter().map(|word| (*word, end(word))).collect();
             seen.push((first, ends.iter().map(|(_, exit)| exit.at).min().unwrap()));
-            let line = Line { own, watched: ends, open: 0, resolution: 0.0 };
+            let line = Line { access: own..=own, watched: ends, open: 0, resolution: 0.0 };
             looks.push(visits.look(&line, |_| None));
         }
         let mut hides = hide(looks.iter().flatten().map(|look| ((None, None), look))).into_iter();

@@ -104,6 +104,7 @@ mod tests {
                 });
                 Subject {
                     sample,
+                    rests_on: sample,
                     used: None,
                     watch: None,
                     time_ns: 0,

@@ -6,6 +6,7 @@ use crate::censored_uses::{Exit, Followed};
 fn subject(sample: u32, at: u64, reused: bool) -> Subject {
     Subject {
         sample,
+        rests_on: sample,
         used: None,
         watch: None,
         time_ns: u64::from(sample) * 100,

@@ -24,8 +24,9 @@ pub(super) struct Basis {
     open: f64,
     /// Median distance observed, of uses without a reuse in windows.
     reach: u64,
-    /// Watches: observed distance (infinite, if reused), and the weight of each.
-    watches: Vec<(f64, f64)>,
+    /// Watches: the sample that each rests on, ascending, observed distance (infinite, if reused), and
+    /// weight.
+    watches: Vec<(u32, f64, f64)>,
 }
 
 impl Basis {
@@ -41,13 +42,15 @@ impl Basis {
         let watch = |subject: &Subject| {
             let followed = subject.followed.filter(|_| !subject.shown.reused)?;
             let known = if followed.exit.reused { f64::INFINITY } else { followed.exit.at as f64 };
-            Some((known, subject.weight / followed.p_choice))
+            Some((subject.rests_on, known, subject.weight / followed.p_choice))
         };
+        let mut watches: Vec<(u32, f64, f64)> = subjects.iter().filter_map(watch).collect();
+        watches.sort_by_key(|(sample, ..)| *sample);
         Self {
             windows: samples.len() as f64,
             open: weigh(|subject| !subject.shown.reused) / weigh(|_| true).max(f64::MIN_POSITIVE),
             reach: reach.get(reach.len() / 2).copied().unwrap_or(0),
-            watches: subjects.iter().filter_map(watch).collect(),
+            watches,
         }
     }
 
@@ -56,10 +59,15 @@ impl Basis {
         distance <= self.reach as f64
     }
 
-    /// Kish's number of watches that were not withdrawn before a distance.
+    /// Kish's number of watches that were not withdrawn before a distance; watches that rest on one
+    /// sample are one.
     fn watched(&self, distance: f64) -> f64 {
-        let known = self.watches.iter().filter(|(known, _)| *known >= distance);
-        let (sum, squares) = known.fold((0.0, 0.0), |(sum, squares), (_, w)| (sum + w, squares + w * w));
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for together in self.watches.chunk_by(|(a, ..), (b, ..)| a == b) {
+            let known = together.iter().filter(|(_, known, _)| *known >= distance);
+            let weight: f64 = known.map(|(.., weight)| weight).sum();
+            (sum, squares) = (sum + weight, squares + weight * weight);
+        }
         if squares > 0.0 { sum * sum / squares } else { 0.0 }
     }
 

@@ -62,6 +62,18 @@ fn an_instruction_that_touched_the_word_before_is_told() {
     assert!(!is_repeated(&[load(1, 0xf8, 8), Event::new(Kind::BLOCK, 1, 0)], load(1, 0x100, 8)));
 }
 
+/// A walk by columns of two words: the pair after the use's is watched, whichever word was drawn.
+#[test]
+fn neighbours_are_those_of_the_access() {
+    for word in [0x1010, 0x1018] {
+        let events = [Event::access(Kind::LOAD, 1, 0x1010, 16), Event::access(Kind::STORE, 2, 0x1010, 16)];
+        let [next, previous, drawn] =
+            companions(events.into_iter(), 1, word, &mut fastrand::Rng::with_seed(7));
+        assert_eq!((next, previous), (Some(0x1020), Some(0x1008)));
+        assert!(drawn.is_some_and(|drawn| ![0x1008, 0x1010, 0x1018, 0x1020].contains(&drawn)));
+    }
+}
+
 proptest! {
     #[test]
     fn uses_and_reuses_are_those_of_the_window(
