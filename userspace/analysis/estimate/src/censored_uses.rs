@@ -15,9 +15,10 @@
 //!
 //! Sources of error: with at most four words watched, a line is reused as late as
 //! the watched words (`Followed::part`), compensated by what other lines at the same line
-//! of code show (module `companions`), and by the randomly drawn word (module `parts`); up to the reach of the longest windows
-//! estimators take line distances from windows alone; accesses between use and
-//! trap come from the rate; samples with unknown access are taken as typical.
+//! of code show (module `companions`), and by the randomly drawn word (module `parts`);
+//! up to the reach of the longest windows estimators take line distances from windows
+//! alone; accesses between use and trap come from the rate; samples with unknown access
+//! are taken as typical.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -185,7 +185,7 @@ impl Choice {
                     .nth(draft.event)
                     .is_some_and(|used| is_repeated(events().take(draft.event), used, word));
             let mut companions = companions(events(), draft.event, word, random);
-            // By chance alone a companion finds a register or none, for module `companions` of the estimators.
+            // By chance alone a companion finds a register: the estimators infer the others.
             random.shuffle(&mut companions);
             Some(Candidate { index, word, earlier, repeats, companions })
         })
@@ -333,8 +333,8 @@ impl View<'_> {
 }
 
 /// Words of the line of `word` to be watched beside it, from the use at an event on (the next, the
-/// previous, a drawn one): none if the line is touched again. The next and the previous word are those of the access: words of the
-/// access itself tell nothing of a walk whose steps are as wide as the access.
+/// previous, a drawn one): none if the line is touched again. The next and the previous word are
+/// those of the access: words of the access itself tell nothing of a walk whose steps are as wide.
 fn companions(
     events: impl Iterator<Item = Event>,
     used: usize,
