@@ -44,7 +44,7 @@ pub enum HeapArg {
 
 /// Finds which data a running program reuses badly, and which pair of source lines is to blame.
 ///
-/// The program runs unmodified. A timer pauses a thread for about half a millisecond. A hardware
+/// The program runs unmodified. A timer pauses a thread for about a millisecond. A hardware
 /// breakpoint then watches data that the thread is about to use. The next touch of that data is the
 /// reuse.
 #[derive(Debug, Parser)]
@@ -138,8 +138,8 @@ pub enum Other {
     ///
     /// Example: locality-bpf diff base.locality new.locality --fail-on 'misses:LLC > +10 %'
     Diff(diff_args::DiffArgs),
-    /// A profile in another program's format: pprof, flame graphs, speedscope, Firefox Profiler,
-    /// KCachegrind, tables.
+    /// A profile in another program's format: pprof, OpenTelemetry, flame graphs, speedscope,
+    /// Firefox Profiler, KCachegrind, tables.
     ///
     /// Example: locality-bpf export trace.locality --to pprof -o trace.pb.gz
     Export(export_args::ExportArgs),

@@ -94,6 +94,10 @@ fn print(args: &TopArgs, mut feed: Feed, mut view: View) -> Result<ExitCode> {
     loop {
         let (snapshot, rest) = feed.next(args.interval)?;
         view.take(snapshot);
+        if let Some(groups) = view.hidden().filter(|_| printed == 0) {
+            let groups = groups.into_iter().take(20).collect::<Vec<_>>().join(", ");
+            bail!("no group contains the text of --filter, {}; groups: {groups}", args.filter);
+        }
         // The first table waits for a group.
         if view.has_rows() || view.is_over() || started.elapsed() >= FIRST || printed > 0 {
             let page = match args.format {

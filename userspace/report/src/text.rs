@@ -132,7 +132,7 @@ pub fn part(
             if report.loops.is_none() {
                 page.line("");
                 page.paragraph(
-                    "Loops are not known: this profile has none, as those of earlier versions and those without windows.",
+                    "Loops are not known: this profile is of an earlier version, or no window was taken.",
                 );
             }
             page.loops(loops);
@@ -419,7 +419,7 @@ impl<'a> Page<'a> {
             of_base(overhead.stop_ns),
             of_base(overhead.trap_ns),
             of_base(overhead.bpf_ns),
-            overhead.heap_ns.map_or(String::new(), |ns| format!(", probes of allocations {}", of_base(ns))),
+            overhead.heap_ns.map_or(String::new(), |ns| format!(", recording of allocations {}", of_base(ns))),
             overhead.string_ns.map_or(String::new(), |ns| format!(", armed registers {}", of_base(ns))),
             // Relative to targets that hardly ran the share would be thousands of percent.
             match cost_percent(profile, overhead.controller_ns) {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use locality_estimate::access_rates::{Rates, Unit};
 use locality_estimate::calling_context::Contexts;
-use locality_estimate::interval_estimate::Estimate;
+use locality_estimate::interval_estimate::{Estimate, effective_size, wilson};
 use locality_model::{
     AccessKind, ChainStep, Dependence, FieldId, FrameId, LoopNeeds, ObjectId, Profile, SeenLoop, StackId,
 };
@@ -604,6 +604,7 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
         heres[number].in_loop = smallest_around(loops, address);
     }
     let clock = profile.run.processor.map_or(0.0, |processor| processor.clock);
+    let effective = effective_size(heres.iter().map(|here| here.weight));
     let mut random = fastrand::Rng::with_seed(SEED);
     let whole = sums(&heres, loops.len(), |_| 1.0, |_| 1.0);
     let drawn: Vec<Vec<[f64; 5]>> = (0..DRAWS)
@@ -642,7 +643,11 @@ fn time(profile: &Profile, rates: &Rates, groups: &[Vec<&SeenLoop>], loops: &mut
                 draws.iter().map(|draw| draw[at]).filter(|it| it.is_finite()).collect();
             estimate(value[at], &mut column, of.samples)
         };
-        of.share = estimate(0);
+        // Draws of samples that all lie in the loop do not vary.
+        let (low, high) = wilson(value[0].clamp(0.0, 1.0), effective);
+        let drawn_share = estimate(0);
+        of.share =
+            Estimate { low: drawn_share.low.min(low), high: drawn_share.high.max(high), ..drawn_share };
         // A loop whose iterations include other loops, as those of interpreters do, has iterations in
         // windows that begin elsewhere: their time is missing here.
         let fits = least.is_none_or(|least| {

@@ -466,6 +466,7 @@ impl Agent {
             return Ok(());
         }
         self.totals.failed_segments += 1;
+        self.show();
         if !self.is_ready {
             // The tracer has said why.
             bail!("the tracer failed at the start ({status})");

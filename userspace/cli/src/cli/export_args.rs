@@ -21,7 +21,7 @@ pub struct ExportArgs {
     /// (bytes loaded but not used), accesses, or cpu; with LEVEL L1, L2 or LLC [default: far, else the
     /// first that the profile has].
     ///
-    /// pprof, speedscope and callgrind files have all metrics, and show this one first.
+    /// pprof, OTLP, speedscope and callgrind files have all metrics, and show this one first.
     #[arg(long, value_name = "METRIC")]
     pub metric: Option<Metric>,
     /// Which call path stands for a far reuse.

@@ -45,7 +45,7 @@ const COMMANDS: [(&str, &str); 15] = [
     ("compare", "Compare the distance histograms and miss ratios of two reports"),
     ("diff", "What changed between two profiles; exit status 3 for a regression"),
     ("model", "Hot spots, the path to them, trip counts as expressions of inputs"),
-    ("export", "Write for pprof, flame graphs, speedscope, Firefox, KCachegrind, tables"),
+    ("export", "Write for pprof, OpenTelemetry, flame graphs, speedscope, Firefox, KCachegrind"),
     ("merge", "Several profiles as one"),
     ("agent", "Trace without end, in segments, with metrics for Prometheus"),
     ("top", "A live table of groups, of an agent or traced by -p"),

@@ -92,6 +92,14 @@ impl View {
         !self.rows.is_empty()
     }
 
+    /// Names of the groups, if there are groups, and the filter hides each of them.
+    pub fn hidden(&self) -> Option<Vec<String>> {
+        let names = self.snapshot.parts.iter().flat_map(|part| &part.rows).map(|row| tame(&row.group));
+        let names: std::collections::BTreeSet<String> = names.collect();
+        (self.rows.is_empty() && !self.filter.is_empty() && !names.is_empty())
+            .then(|| names.into_iter().collect())
+    }
+
     /// Sums the parts of the span, and orders the rows.
     fn refresh(&mut self) {
         let span_ns = SPANS.get(self.span).map_or(0, |(_, span, _)| span.as_nanos() as u64);

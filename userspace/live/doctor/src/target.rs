@@ -99,21 +99,30 @@ fn process_check(pid: u32, status: io::Result<Status>) -> (Check, Option<Status>
 }
 
 /// Whether locality may attach: opening its memory requires the same right as ptrace
-/// (`PTRACE_MODE_ATTACH`, `ptrace(2)`, "Ptrace access mode checking"), without further effects.
+/// (`PTRACE_MODE_ATTACH`, `ptrace(2)`, "Ptrace access mode checking"), without further effects. The file's
+/// owner counts besides: a root without the right to pass over owners may attach and not open. The link
+/// to the program has no owner to pass over.
 fn access_check(pid: u32, status: &Status) -> Check {
     // SAFETY: a system call without arguments.
     let own = unsafe { libc::geteuid() };
     // Its files in /proc belong to root when it is not dumpable (`proc(5)`).
     let dumpable = fs::metadata(format!("/proc/{pid}/mem")).map_or(true, |file| file.uid() == status.uid);
-    judge_access(File::open(format!("/proc/{pid}/mem")).map(drop), own, status.uid, dumpable)
+    let opened = File::open(format!("/proc/{pid}/mem")).map(drop);
+    let may_attach = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    judge_access(opened, may_attach, own, status.uid, dumpable)
 }
 
-fn judge_access(opened: io::Result<()>, own: u32, uid: u32, dumpable: bool) -> Check {
+fn judge_access(opened: io::Result<()>, may_attach: bool, own: u32, uid: u32, dumpable: bool) -> Check {
     let found = |text: &str| Check::ok("access", "rights on it", text);
     let consequence = "it can neither be stopped nor read";
     match opened {
         Ok(()) if dumpable => found("may be read and stopped"),
         Ok(()) => found("may be read and stopped (it is not dumpable)"),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && may_attach && own == 0 => {
+            found(&format!("may be stopped; its memory is user {uid}'s and may not be read"))
+                .degraded("it is traced without windows: no rates, no loops, no advice")
+                .mend("the capability DAC_READ_SEARCH (docs/guide/containers.md)")
+        }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let why = match () {
                 () if own != uid => format!("refused: it is user {uid}'s, we are user {own}"),

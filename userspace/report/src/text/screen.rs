@@ -344,11 +344,11 @@ impl Screen<'_> {
     fn traffic(&self) -> Option<String> {
         let levels = &self.report.cache_use.as_ref()?.levels;
         let per_second = |level: &LevelUse| self.loaded_per_second(level);
-        // A miss ratio that prints as 0 is from the same data, so bytes beside it would contradict it.
+        // Bytes are of the same data as the miss ratio: of a cache that may have no misses, none is said.
         let has_misses = |level: &LevelUse| {
             let ratios = self.report.verdict.as_ref().map(|verdict| &verdict.per_mille);
             let ratio = ratios.and_then(|ratios| ratios.get(crate::level_label(&level.level)));
-            ratio.and_then(|ratio| ratio.value.finite()).is_none_or(|n| n >= LEAST_PER_MILLE)
+            ratio.and_then(|ratio| ratio.ci95[0].finite()).is_none_or(|low| low >= LEAST_PER_MILLE)
         };
         let has_loads =
             |level: &LevelUse| has_misses(level) && per_second(level).is_some_and(|n| n >= LEAST_LOADED);

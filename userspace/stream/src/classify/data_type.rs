@@ -43,7 +43,8 @@ impl FromStr for DataType {
 
     fn from_str(name: &str) -> Result<Self, NoDataType> {
         let of_kind = |(kind, make): &(&str, Make)| {
-            let bits: u16 = name.strip_prefix(kind)?.parse().ok()?;
+            // Reports print spaces.
+            let bits: u16 = name.replace(' ', "_").strip_prefix(kind)?.parse().ok()?;
             bits.is_multiple_of(8).then(|| make(bits / 8))
         };
         KINDS.iter().find_map(of_kind).ok_or(NoDataType)
@@ -64,6 +65,7 @@ mod tests {
         ];
         for (data, name) in types.iter().zip(["i32", "f80", "integer_vector_128", "float_vector_256"]) {
             assert_eq!((data.to_string().as_str(), name.parse()), (name, Ok(*data)));
+            assert_eq!(name.replace('_', " ").parse(), Ok(*data));
         }
         assert_eq!(
             (DataType::None.to_string(), DataType::Other(0).to_string()),

@@ -29,12 +29,15 @@ fn what_cannot_be_traced_is_named() {
 #[test]
 fn refused_access_names_its_cause() {
     let refused = || Err(io::Error::from_raw_os_error(libc::EACCES));
-    assert_eq!(judge_access(Ok(()), 0, 1000, true).state, State::Ok);
-    assert!(judge_access(refused(), 1000, 0, true).found.contains("user 0's"));
-    assert!(judge_access(refused(), 1000, 1000, false).found.contains("not dumpable"));
-    assert!(judge_access(refused(), 1000, 1000, true).found.contains("security module"));
-    assert_eq!(judge_access(refused(), 0, 0, true).mend, None);
-    assert_eq!(judge_access(Err(io::Error::from_raw_os_error(libc::EIO)), 0, 0, true).state, State::Unknown);
+    assert_eq!(judge_access(Ok(()), true, 0, 1000, true).state, State::Ok);
+    assert!(judge_access(refused(), false, 1000, 0, true).found.contains("user 0's"));
+    assert!(judge_access(refused(), false, 1000, 1000, false).found.contains("not dumpable"));
+    assert!(judge_access(refused(), false, 1000, 1000, true).found.contains("security module"));
+    assert_eq!(judge_access(refused(), false, 0, 0, true).mend, None);
+    // A container's root without the right to pass over the owners of files.
+    let owned = judge_access(refused(), true, 0, 1000, true);
+    assert!(owned.state == State::Degraded && owned.found.contains("user 1000's"), "{owned:?}");
+    assert_eq!(judge_access(Err(io::Error::from_raw_os_error(libc::EIO)), false, 0, 0, true).state, State::Unknown);
 }
 
 #[test]
