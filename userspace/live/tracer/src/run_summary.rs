@@ -357,7 +357,7 @@ impl RunSummary<'_> {
                 |slower| format!("while one is armed, this program loses time at {slower}"),
             );
             notices.push(format!(
-                "To keep the budget, {withdrawn} of {armed} watchpoints were withdrawn early and {unaffordable} uses were not watched: \
+                "To keep the budget, watchpoints were withdrawn early ({withdrawn} of {armed}), or uses not watched ({unaffordable}): \
                  {why}. --overhead allows more."
             ));
         }
@@ -491,13 +491,15 @@ const LEAST_LOST_WATCHES: f64 = 0.02;
 fn slower_at(prices: &super::governor::UnitCosts, lost: [f64; 3]) -> Option<String> {
     // Of the loss: a kind that carries less explains nothing.
     const LEAST_PART: f64 = 0.1;
+    // A smaller share prints as 0.
+    const LEAST_LOST: f64 = 0.0005;
     let kinds = [
         ("string instructions (`rep movs`, `rep stos`: system calls, large copies)", prices.string_factor()),
         ("stores across cache lines (copies to unaligned places)", prices.split_store_factor()),
         ("switches between threads", prices.switch_factor()),
     ];
     let least = LEAST_PART * lost.iter().sum::<f64>();
-    let slower = kinds.into_iter().zip(lost).filter(|(_, lost)| *lost > 0.0 && *lost >= least);
+    let slower = kinds.into_iter().zip(lost).filter(|(_, lost)| *lost >= least.max(LEAST_LOST));
     let times = |factor: f64| if factor < 9.95 { format!("{factor:.1}") } else { format!("{factor:.0}") };
     let slower: Vec<String> = slower
         .map(|((kind, factor), lost)| {
