@@ -33,6 +33,8 @@ const INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(200)
 const REST: u32 = 20;
 /// Longest wait for the first group of a single table.
 const FIRST: Duration = Duration::from_secs(60);
+/// Wait for a group that --filter shows, while there are others.
+const HIDDEN: Duration = Duration::from_secs(10);
 /// Longest wait for the end of an own agent.
 const END: Duration = Duration::from_secs(10);
 /// Bytes of an own agent's messages that are read.
@@ -94,7 +96,8 @@ fn print(args: &TopArgs, mut feed: Feed, mut view: View) -> Result<ExitCode> {
     loop {
         let (snapshot, rest) = feed.next(args.interval)?;
         view.take(snapshot);
-        if let Some(groups) = view.hidden().filter(|_| printed == 0) {
+        let is_patient = !view.is_over() && started.elapsed() < HIDDEN;
+        if let Some(groups) = view.hidden().filter(|_| printed == 0 && !is_patient) {
             let groups = groups.into_iter().take(20).collect::<Vec<_>>().join(", ");
             bail!("no group contains the text of --filter, {}; groups: {groups}", args.filter);
         }

@@ -419,7 +419,9 @@ impl<'a> Page<'a> {
             of_base(overhead.stop_ns),
             of_base(overhead.trap_ns),
             of_base(overhead.bpf_ns),
-            overhead.heap_ns.map_or(String::new(), |ns| format!(", recording of allocations {}", of_base(ns))),
+            overhead
+                .heap_ns
+                .map_or(String::new(), |ns| format!(", recording of allocations {}", of_base(ns))),
             overhead.string_ns.map_or(String::new(), |ns| format!(", armed registers {}", of_base(ns))),
             // Relative to targets that hardly ran the share would be thousands of percent.
             match cost_percent(profile, overhead.controller_ns) {

@@ -140,6 +140,18 @@ pub struct Subjects {
 impl Subjects {
     /// Reads a profile.
     pub fn of(profile: &Profile, contexts: &Contexts, rates: &Rates, granule: u32) -> Self {
+        Self::of_samples(profile, contexts, rates, granule, |_| true)
+    }
+
+    /// Reads the samples of a profile that belong to a part of the run, by their index. Observations of
+    /// other samples say nothing of this part.
+    pub fn of_samples(
+        profile: &Profile,
+        contexts: &Contexts,
+        rates: &Rates,
+        granule: u32,
+        is_of_part: impl Fn(u32) -> bool,
+    ) -> Self {
         let mut found = Self::default();
         let mut uses: BTreeMap<u32, Vec<(u32, &Use)>> = BTreeMap::new();
         for (index, used) in (0..).zip(&profile.uses) {
@@ -161,7 +173,7 @@ impl Subjects {
         let code = Code::of_windows(&uses);
         let maker = Maker { profile, contexts, rates, granule, code };
         let mut parts = Vec::new();
-        for (index, sample) in (0..).zip(&profile.samples) {
+        for (index, sample) in (0..).zip(&profile.samples).filter(|(index, _)| is_of_part(*index)) {
             let here = rates.at(index as usize).value * sample.period_ns as f64;
             match uses.get(&index) {
                 Some(uses) => {
@@ -179,7 +191,7 @@ impl Subjects {
             }
         }
         if !parts.is_empty() {
-            companions::complete(contexts, &mut parts, &mut found.all);
+            companions::complete(profile, contexts, &mut parts, &mut found.all);
             parts::reveal(profile, contexts, &parts, &mut found.all);
         }
         found
@@ -265,7 +277,8 @@ impl Maker<'_> {
                 self.profile.run.distance_resolution_ns as f64 * self.rates.at(sample as usize).value;
             let (first, last) =
                 touched(&used.access, used.address, granule).unwrap_or((used.address, used.address));
-            let line = Line { access: first / 8..=last / 8, watched, open: shown.at, resolution };
+            let observed = watched.len();
+            let line = Line { access: first / 8..=last / 8, watched, observed, open: shown.at, resolution };
             part = (self.granule > 8 && !ends.is_empty()).then_some(Part { line, ends });
         }
         let subject = Subject {

@@ -490,10 +490,11 @@ struct Evidence {
 }
 
 impl Evidence {
-    /// Takes the next subject, in the order of samples.
+    /// Takes the next subject, in the order of samples. A reuse that rests on another line's watch is none
+    /// more.
     fn add(&mut self, subject: &Subject) {
         self.samples.add(subject.sample);
-        if subject.reused() {
+        if subject.reused() && (subject.shown.reused || subject.rests_on == subject.sample) {
             self.reused.add(subject.sample);
         }
         self.weight += subject.weight;

@@ -237,9 +237,8 @@ impl<'a> Case<'a> {
         let code = (!matches!(part, RunPart::Thread(_))).then(|| Code::of(profile));
         let stretches = |most| Stretches::of(profile, rates, code.as_ref(), granule, part, most);
         let (fine, coarse) = (stretches(MOST), stretches(FEW_STRETCHES));
-        let mut subjects = Subjects::of(profile, contexts, rates, granule).all;
-        subjects
-            .retain(|subject| fine.of_sample.get(subject.sample as usize).is_some_and(|s| *s != usize::MAX));
+        let is_of_part = |sample: u32| fine.of_sample.get(sample as usize).is_some_and(|s| *s != usize::MAX);
+        let subjects = Subjects::of_samples(profile, contexts, rates, granule, is_of_part).all;
         let mut case = Self {
             profile,
             rates,

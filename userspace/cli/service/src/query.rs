@@ -55,7 +55,9 @@ pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) 
             bail!("the agent's first segment has not ended: try again after its --window (by default 5m)");
         }
         if rollups.since(0)?.is_empty() {
-            bail!("there are no rollups in {place}: start an agent, which also reads segments that stand there");
+            bail!(
+                "there are no rollups in {place}: start an agent, which also reads segments that stand there"
+            );
         }
         bail!("there are no rollups in {place} since then: give more time with --since");
     }

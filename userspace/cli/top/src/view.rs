@@ -96,8 +96,9 @@ impl View {
     pub fn hidden(&self) -> Option<Vec<String>> {
         let names = self.snapshot.parts.iter().flat_map(|part| &part.rows).map(|row| tame(&row.group));
         let names: std::collections::BTreeSet<String> = names.collect();
-        (self.rows.is_empty() && !self.filter.is_empty() && !names.is_empty())
-            .then(|| names.into_iter().collect())
+        let wanted = self.filter.to_lowercase();
+        let all_are = !names.iter().any(|name| name.to_lowercase().contains(&wanted));
+        (all_are && !names.is_empty()).then(|| names.into_iter().collect())
     }
 
     /// Sums the parts of the span, and orders the rows.

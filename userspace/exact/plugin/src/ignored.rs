@@ -5,7 +5,8 @@
 //! was started to ignore. The kernel resets handlers at an execution, and ignored signals alone
 //! stay ignored.
 //!
-//! Limits: real-time signals, whose numbers QEMU changes; a call of `sigaction(2)` that fails counts too.
+//! Limits: real-time signals, whose numbers QEMU changes; programs that run without QEMU; a call of
+//! `sigaction(2)` that fails counts too.
 
 use std::{
     ffi::c_int,

@@ -181,8 +181,9 @@ impl Arbiter {
         }
     }
 
-    /// Frees a slot for another use of its register until the next offer: in half of the calls a watch
-    /// of the reservoir, drawn uniformly, ends. `None`: no watch ended. The quick slot's watch stays.
+    /// Frees a slot for another use of its register until the next offer: in half of the calls the newest
+    /// watch of the reservoir ends, if the reservoir has older ones, which stay and observe long reuses.
+    /// `None`: no watch ended. The quick slot's watch stays, too.
     pub fn make_room(&mut self) -> Option<Ended> {
         if !self.has_quick_slot() {
             return None;

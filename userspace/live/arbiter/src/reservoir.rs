@@ -52,15 +52,17 @@ impl Reservoir {
         self.remove(newest.id)
     }
 
-    /// Removes one of the watches, all equally likely, with probability 1/2.
+    /// Removes the newest of several watches with probability 1/2.
     pub fn thin(&mut self, random: &mut fastrand::Rng) -> Option<Held> {
-        let watches = self.taken.len();
-        let at = random.usize(..2 * watches.max(1));
-        let removed = (at < watches).then(|| self.taken.remove(at).held);
-        for slot in &mut self.taken {
-            slot.held.p_survive *= 1.0 - 0.5 / watches as f64;
+        let newest = (0..self.taken.len()).max_by_key(|slot| self.taken[*slot].held.serial)?;
+        if self.taken.len() < 2 {
+            return None;
         }
-        removed
+        if random.bool() {
+            return Some(self.taken.remove(newest).held);
+        }
+        self.taken[newest].held.p_survive *= 0.5;
+        None
     }
 
     pub fn drain(&mut self) -> impl Iterator<Item = Held> + '_ {

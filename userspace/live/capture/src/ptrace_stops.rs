@@ -386,10 +386,14 @@ impl Capture {
         let mut armed = Vec::new();
         let Some(watch) = self.watches.get_mut(follows) else { return armed };
         let (tgid, p_arm, word) = (watch.tgid, watch.p_arm, watch.address);
-        if words == [None; COMPANIONS] {
+        let is_new =
+            |word: &u64| self.tracees.processes.get(&tgid).is_some_and(|p| !p.watched.contains_key(word));
+        if !words.iter().flatten().any(is_new) {
             return armed;
         }
-        if let Some(ended) = self.tracees.room_for_companion(tgid) {
+        let ended = self.tracees.room_for_companion(tgid);
+        let has_room = ended.is_some();
+        if let Some(ended) = ended {
             self.give_up(ended, EndOutcome::Replaced);
         }
         for address in words.into_iter().flatten() {
@@ -413,7 +417,7 @@ impl Capture {
             armed.push(id);
         }
         if let Some(process) = self.tracees.processes.get_mut(&tgid) {
-            process.lines.followed += u32::from(!armed.is_empty());
+            process.lines.followed += u32::from(!armed.is_empty() || has_room);
         }
         armed
     }

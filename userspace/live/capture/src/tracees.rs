@@ -230,4 +230,29 @@ mod tests {
         assert!(tracees.remove(10).is_none());
         assert!(tracees.is_empty(10));
     }
+
+    #[test]
+    fn some_lines_have_a_companion_however_many_have_none() {
+        let mut lines = Lines::default();
+        for _ in 0..3_200 {
+            lines.wanted += 1;
+            lines.followed += u32::from(lines.is_due());
+        }
+        assert_eq!(lines.followed, 16 + 3_200 / 16);
+        assert!(!Lines { wanted: 100, followed: 90 }.is_due());
+    }
+
+    #[test]
+    fn no_watch_ends_while_a_register_is_free() {
+        let mut tracees = Tracees::default();
+        tracees.add(7, 7, (Policy::QuickReservoir, 3));
+        for key in 0..10 {
+            let arbiter = &tracees.processes.get(&7).unwrap().arbiter;
+            let is_full = arbiter.granted() == arbiter.owned();
+            let ended = tracees.room_for_companion(7);
+            assert!(is_full || ended.is_none());
+            tracees.processes.get_mut(&7).unwrap().arbiter.offer(locality_arbiter::WatchKey(key));
+        }
+        assert!((0..10).any(|_| tracees.room_for_companion(7).is_some()));
+    }
 }

@@ -46,8 +46,6 @@ impl Origin {
 /// The needed facts of a static instruction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
-    /// Address of the instruction.
-    pub address: u64,
     /// Registers of the memory operand.
     bases: u64,
     reads: u64,
@@ -75,7 +73,6 @@ impl Facts {
             && matches!(decoded.mnemonic(), iced_x86::Mnemonic::Xor | iced_x86::Mnemonic::Sub);
         let reads = if is_cleared { 0 } else { instruction.reads };
         Some(Facts {
-            address: record.address,
             bases: if touches { bases } else { 0 },
             reads: if touches { reads & !bases } else { reads },
             writes: instruction.writes,

@@ -41,6 +41,16 @@ impl Program {
         program
     }
 
+    /// A further block, of the code of two that lie one after the other. Returns its number.
+    fn join(&mut self, blocks: [usize; 2]) -> u32 {
+        let [BlockRecord { first, count }, last] = blocks.map(|block| self.blocks[block]);
+        let count = count + last.count;
+        let records = self.instructions[first as usize..(first + count) as usize].to_vec();
+        self.blocks.push(BlockRecord { first: self.instructions.len() as u32, count });
+        self.instructions.extend(records);
+        self.blocks.len() as u32 - 1
+    }
+
     /// Executes a block with these accesses: instruction in the block, kind, address, value.
     fn execute(&mut self, block: u32, accesses: &[(u32, locality_stream::Kind, u64, u64)]) {
         self.events.push(Event::new(locality_stream::Kind::BLOCK, block, 0));
@@ -154,6 +164,23 @@ fn a_window_inside_a_nest_shows_what_it_can() {
     }
     let found = Graph::default().observe(&program.window()).loops;
     assert_eq!((found[0].by_access[0].outer_stride, found[0].trips.as_slice()), (Some(8), &[20][..]));
+}
+
+/// The first iteration of a loop that is entered by falling through runs in a block that begins before the
+/// loop. Its accesses are those of the other iterations.
+#[test]
+fn a_loop_entered_by_falling_through_has_all_its_iterations() {
+    let mut program = nest();
+    let enter = program.join([1, 2]);
+    let access = |at: u32, inner: u64, outer: u64| [(at, LOAD, 0x10_0000 + inner * 4096 + outer * 8, 7)];
+    (50..80).for_each(|inner| program.execute(2, &access(0, inner, 3)));
+    program.execute(3, &[]);
+    program.execute(enter, &access(1, 0, 4));
+    (1..30).for_each(|inner| program.execute(2, &access(0, inner, 4)));
+    let found = Graph::default().observe(&program.window()).loops;
+    let [load] = found[0].by_access.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((load.executions, load.outer_stride), (60, Some(8)));
+    assert_eq!(found[0].trips.as_slice(), &[80]);
 }
 
 /// A transposition: columns of one matrix are rows of the other, and the rows' step from run to run

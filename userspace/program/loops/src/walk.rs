@@ -48,9 +48,10 @@ struct Block(Vec<(Option<Node>, Option<Facts>)>);
 #[derive(Debug, Default)]
 struct Gathered {
     of: Loop,
-    /// Access instructions, loads and stores apart, and where each of them stands.
+    /// Access instructions, loads and stores apart, and where each of them stands, by address: a loop entered
+    /// by falling through begins in a block that has the code before the loop as well.
     accesses: Vec<Seen>,
-    places: Map<(u32, bool), u32>,
+    places: Map<(u64, bool), u32>,
 }
 
 /// Where the access that an instruction made last is gathered: the loop, and the place among its accesses.
@@ -279,9 +280,10 @@ impl<'a> Walk<'a> {
             Some(slot) if slot.number == number + 1 => slot.place,
             slot => {
                 let accesses = &mut gathered.accesses;
-                let place = *gathered.places.entry((event.index, is_store)).or_insert_with(|| {
+                let record = self.window.code.instructions.get(event.index as usize);
+                let address = record.map_or(0, |record| record.address);
+                let place = *gathered.places.entry((address, is_store)).or_insert_with(|| {
                     let called = calls.iter().skip(depth).filter_map(|call| call.returns_to).collect();
-                    let address = facts.map_or(0, |facts| facts.address);
                     accesses.push(Seen::new(event.index, address, called));
                     accesses.len() as u32 - 1
                 });
@@ -292,6 +294,7 @@ impl<'a> Walk<'a> {
             }
         };
         let Some(seen) = gathered.accesses.get_mut(place as usize) else { return };
+        seen.index = event.index;
         seen.add(event, run.serial, run.is_whole);
         if is_new {
             seen.first_touch(line, is_new_page);

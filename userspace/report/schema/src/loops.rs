@@ -108,8 +108,8 @@ pub struct Trips {
     /// Most iterations shown by a window, if there is no median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_least: Option<u64>,
-    /// Median of the runs that windows show whole, and of longer runs known from their end and the step,
-    /// which may count one iteration too few; absent without either.
+    /// Median of the runs that windows show whole, and of longer runs known from their end and the step;
+    /// absent without either.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<u64>,
     /// Runs in the median.

@@ -3,25 +3,27 @@
 //! The use's own word is watched always, the word after the access, the word before and a drawn one
 //! only with registers that are free at that moment. Without its companion, a line of a walk by
 //! columns seems to come back with its own word, one round of the matrix later. Whether a register
-//! is free depends on earlier uses, not on this one. So the observations that are missing are
-//! missing at random, and a line of the same line of code, whose companion was watched, can give
-//! its observation: hot-deck imputation (Andridge & Little 2010, International Statistical Review
-//! 78, section 3.2, donors near by a measure of distance).
+//! is free depends on earlier uses, not on this one. So companions are missing at random, and a
+//! line of the same line of code, whose companion was watched, can give its observation: hot-deck
+//! imputation (Andridge & Little 2010, International Statistical Review 78, section 3.2, donors
+//! near by a measure of distance).
 //!
 //! The measure is the end of the own word's watch, since words of a line depend on each other: words
-//! of a sweep end together, and idle lines are idle as a whole. Of the [`NEAREST`] donors uses take
-//! turns. A companion that ended together with its donor's own word ends together with this line's
-//! own word; others end when they did.
+//! of a sweep end together, and idle lines are idle as a whole. A line whose own word was given up
+//! has donors whose own words lasted as long. Of the [`NEAREST`] donors uses take turns. A companion
+//! that ended together with its donor's own word shows nothing new; any other companion counts as
+//! touched when the donor's was, if later than this line's window reaches.
 //!
 //! A line that rests on a donor is drawn with the donor's sample (`Subject::rests_on`), and counts
 //! with it as one observation: few donors make wide intervals.
 //!
 //! Sources of error: companions that were not wanted, since their word was touched before the use in
-//! the window, look like companions without a register.
+//! the window, look like companions without a register; the two companions of a line can come from
+//! two donors, and from any caller of the line of code.
 
 use std::collections::BTreeMap;
 
-use locality_model::FrameId;
+use locality_model::{FrameId, Profile};
 
 use super::parts::{Line, Part, TOGETHER};
 use super::{Exit, Followed, Subject, earlier};
@@ -31,6 +33,8 @@ use crate::calling_context::{ContextId, Contexts};
 const FEWEST: usize = 3;
 /// Donors that take turns.
 const NEAREST: usize = 5;
+/// Donors that are looked at on each side, of which most fit.
+const SCAN: usize = 64;
 
 /// Which companion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,11 +62,22 @@ struct Donor {
     offset: i64,
     /// The companion's end.
     end: (Followed, Option<ContextId>, u32),
+    /// From the use to the end of the companion's watch, in nanoseconds.
+    watched_ns: u64,
 }
 
 /// Adds missing companions to lines, and ends a line's subject at an added companion's touch that
 /// comes first.
-pub(super) fn complete(contexts: &Contexts, parts: &mut [(usize, Part)], subjects: &mut [Subject]) {
+pub(super) fn complete(
+    profile: &Profile,
+    contexts: &Contexts,
+    parts: &mut [(usize, Part)],
+    subjects: &mut [Subject],
+) {
+    let began = |row: u32| {
+        let watch = profile.watches.get(row as usize);
+        watch.map_or(0, |watch| watch.use_touch.map_or(watch.armed_ns, |touch| touch.time_ns))
+    };
     let frame = |subject: &Subject| contexts.frames(subject.context).first().copied();
     let mut donors: BTreeMap<(Option<FrameId>, Place), Vec<Donor>> = BTreeMap::new();
     for (index, part) in parts.iter() {
@@ -71,23 +86,34 @@ pub(super) fn complete(contexts: &Contexts, parts: &mut [(usize, Part)], subject
         for ((word, _), end) in part.line.watched.iter().zip(&part.ends) {
             if let Some(place) = place(&part.line, *word) {
                 let offset = word.wrapping_sub(*part.line.access.start()).cast_signed();
-                let donor =
-                    Donor { subject: *index, sample: subject.sample, own: own.exit, offset, end: *end };
+                let watched_ns = end.0.ended_ns.saturating_sub(began(end.2));
+                let donor = Donor {
+                    subject: *index,
+                    sample: subject.sample,
+                    own: own.exit,
+                    offset,
+                    end: *end,
+                    watched_ns,
+                };
                 donors.entry((frame(subject), place)).or_default().push(donor);
             }
         }
     }
     donors.values_mut().for_each(|donors| donors.sort_by_key(|donor| (donor.own.at, donor.subject)));
-    for (index, part) in parts {
+    for (turn, (index, part)) in parts.iter_mut().enumerate() {
         let Some(subject) = subjects.get_mut(*index) else { continue };
         let Some(own) = part.own() else { continue };
+        let from_ns = subject.watch.map_or(0, began);
         let watched: Vec<Option<Place>> =
             part.line.watched.iter().map(|(word, _)| place(&part.line, *word)).collect();
         let mut rests_on = None;
         for wanted in PLACES.into_iter().filter(|wanted| !watched.contains(&Some(*wanted))) {
             let donors = donors.get(&(frame(subject), wanted)).map_or(&[][..], Vec::as_slice);
-            let Some((word, donor)) = choose(&part.line, wanted, own.exit, *index, donors) else { continue };
-            let (next, context, row) = given(donor, own, subject.shown.at);
+            let recipient = (*index, turn);
+            let Some((word, donor)) = choose(&part.line, wanted, own.exit, recipient, donors) else {
+                continue;
+            };
+            let (next, context, row) = given(donor, own, part.line.open, from_ns);
             part.line.watched.push((word, next.exit));
             part.ends.push((next, context, row));
             let (first, is_companion) = match subject.followed {
@@ -119,23 +145,27 @@ fn place(line: &Line, word: u64) -> Option<Place> {
 }
 
 /// One of the donors that are nearest by the own word's end, and the word of this line that it stands
-/// for. `None` where donors are few, or where the line has no such word. `donors` ascend by that end.
+/// for. `None` where donors are few, or where the line has no such word. `donors` ascend by that end. The
+/// recipient has the index of its subject, and a number by which lines take turns.
 fn choose<'a>(
     line: &Line,
     wanted: Place,
     own: Exit,
-    turn: usize,
+    (subject, turn): (usize, usize),
     donors: &'a [Donor],
 ) -> Option<(u64, &'a Donor)> {
     let first = *line.access.start();
     let fits = |donor: &'a Donor| {
         let word = first.checked_add_signed(donor.offset)?;
-        let fits = donor.subject != turn && line.has(word) && place(line, word) == Some(wanted);
-        fits.then_some((word, donor))
+        let is_there = line.has(word) && place(line, word) == Some(wanted);
+        // A companion that ended within the reach of this line's window says nothing of the time after.
+        let is_later = donor.end.0.exit.at > line.open;
+        (donor.subject != subject && is_there && is_later).then_some((word, donor))
     };
-    let after = donors.partition_point(|donor| donor.own.at < own.at);
-    let mut before = donors.iter().take(after).rev().filter_map(fits).peekable();
-    let mut after = donors.iter().skip(after).filter_map(fits).peekable();
+    let lasted = donors.partition_point(|donor| donor.own.at < own.at);
+    let shorter = if own.reused { lasted } else { 0 };
+    let mut before = donors.iter().take(shorter).rev().take(SCAN).filter_map(fits).peekable();
+    let mut after = donors.iter().skip(lasted).take(SCAN).filter_map(fits).peekable();
     let away = |donor: &Donor| (donor.own.at.max(1) as f64 / own.at.max(1) as f64).ln().abs();
     let nearer = || -> Option<(u64, &Donor)> {
         let is_before = match (before.peek(), after.peek()) {
@@ -148,23 +178,30 @@ fn choose<'a>(
     if near.len() < FEWEST { None } else { near.get(turn % near.len()).copied() }
 }
 
-/// The donor's observation as one of a line whose own word ended as given.
-fn given(donor: &Donor, own: Followed, open: u64) -> (Followed, Option<ContextId>, u32) {
+/// The donor's observation as one of a line whose own word ended as given, used at `from_ns`, and open up
+/// to `open` accesses.
+fn given(donor: &Donor, own: Followed, open: u64, from_ns: u64) -> (Followed, Option<ContextId>, u32) {
     let (end, context, row) = donor.end;
     let (at, own_at) = (end.exit.at as f64, donor.own.at.max(1) as f64);
     let is_together = end.exit.reused && donor.own.reused && (at / own_at).ln().abs() < TOGETHER.ln_1p();
-    let (exit, within, measured) = if is_together {
-        let at = (own.exit.at as f64 * at / own_at).round() as u64;
-        (Exit { at, reused: own.exit.reused }, None, None)
-    } else {
-        let within = end.within.map(|(_, longest)| (open, longest));
-        (end.exit, within, end.measured)
-    };
     // Nothing is known beyond the end of the own word's watch.
-    let is_beyond = !own.exit.reused && exit.at > own.exit.at;
-    let exit = Exit { at: exit.at.max(open.saturating_add(1)), reused: exit.reused && !is_beyond };
-    let next = Followed { exit, within, measured, counted: false, ..own };
-    (next, context.filter(|_| exit.reused), row)
+    let is_beyond = !own.exit.reused && end.exit.at > own.exit.at;
+    if is_together || is_beyond || !end.exit.reused {
+        let exit = if is_together { own.exit } else { Exit { reused: false, ..end.exit } };
+        return (Followed { exit, within: None, measured: None, counted: false, ..own }, None, row);
+    }
+    let within = end.within.map(|(_, longest)| (open, longest));
+    let ended_ns = from_ns.saturating_add(donor.watched_ns).min(own.ended_ns.max(from_ns));
+    let next = Followed {
+        exit: end.exit,
+        within,
+        measured: end.measured,
+        counted: false,
+        p_survive: end.p_survive,
+        ended_ns,
+        ..own
+    };
+    (next, context, row)
 }
 
 #[cfg(test)]
@@ -226,11 +263,17 @@ mod tests {
                 .map(|(_, exit)| (followed(*exit), exit.reused.then(|| context(2)), subjects.len() as u32));
             let part = Part {
                 ends: ends.collect(),
-                line: Line { access: access.clone(), watched, open: 10, resolution: 0.0 },
+                line: Line {
+                    access: access.clone(),
+                    observed: watched.len(),
+                    watched,
+                    open: 10,
+                    resolution: 0.0,
+                },
             };
             parts.push((subjects.len() - 1, part));
         }
-        complete(&contexts, &mut parts, &mut subjects);
+        complete(&make.profile, &contexts, &mut parts, &mut subjects);
         subjects
     }
 
@@ -315,6 +358,12 @@ mod tests {
         assert_eq!(last(vec![with(0, far), with(0, far), without(far)]), far);
         assert_eq!(last(vec![with(1, far), with(1, far), with(1, far), without(far)]), far);
         assert_eq!(last(vec![with(0, far), with(0, far), with(0, far), without(far)]), touch(100));
+        // Within the reach of the window nothing came back, whatever a shorter window left to the donors.
+        let early = || (0, 3..=3, far, vec![(4, touch(5))]);
+        assert_eq!(last(vec![early(), early(), early(), without(far)]), far);
+        // Given up: lines whose own words came back earlier are busier ones.
+        let busy = || (0, 3..=3, touch(60), vec![(4, touch(40))]);
+        assert_eq!(last(vec![busy(), busy(), busy(), without(given_up(500))]), given_up(500));
         // Given up before the donors' companions came back: nothing is known of the time after.
         let three = || vec![with(0, far), with(0, far), with(0, far)];
         let ended = |own| last(three().into_iter().chain([without(own)]).collect());

@@ -56,8 +56,11 @@ pub(super) struct Visits {
 pub(super) struct Line {
     /// Numbers of the words of the use's access in the line, the use's own one among them.
     pub access: RangeInclusive<u64>,
-    /// The watched words' numbers and ends, in accesses.
+    /// The watched words' numbers and ends, in accesses: of this line, then of others in the place of
+    /// companions without a register.
     pub watched: Vec<(u64, Exit)>,
+    /// How many are of this line.
+    pub observed: usize,
     /// Accesses after the use without a touch in the window.
     pub open: u64,
     /// How exactly ends are known, in accesses.
@@ -111,6 +114,8 @@ struct Look {
     is_bound: bool,
     /// Frequency of the look with independent touches.
     by_chance: f64,
+    /// The drawn word of this line was watched, not of another line in its place.
+    is_own: bool,
 }
 
 /// Number of lines that look touched by a sweep or a walk.
@@ -122,7 +127,11 @@ struct Tally {
 }
 
 impl Tally {
+    /// A look that another line has, too, counts there.
     fn of(look: &Look) -> Self {
+        if !look.is_own {
+            return Self::default();
+        }
         Self { lines: 1.0, bound: f64::from(u8::from(look.is_bound)), by_chance: look.by_chance }
     }
 
@@ -266,7 +275,8 @@ impl Visits {
         }
         let by_chance = by_chance(&together, line.open as f64, behind);
         let at = (first.round() as u64).max(line.open.saturating_add(1));
-        (by_chance <= TELLING).then_some(Look { at, drawn, is_bound, by_chance })
+        let is_own = drawn < line.observed;
+        (by_chance <= TELLING).then_some(Look { at, drawn, is_bound, by_chance, is_own })
     }
 }
 
@@ -318,7 +328,13 @@ mod tests {
 
     /// The drawn word's look, with five others.
     fn look(visits: &Visits, watched: &[(u64, Exit)], resolution: f64) -> Option<Look> {
-        let line = Line { access: 3..=3, watched: watched.to_vec(), open: 1_000, resolution };
+        let line = Line {
+            access: 3..=3,
+            observed: watched.len(),
+            watched: watched.to_vec(),
+            open: 1_000,
+            resolution,
+        };
         visits.look(&line, |_| None)
     }
 
@@ -376,7 +392,7 @@ mod tests {
             let line = |ends: &[f64]| {
                 let near = near.iter().zip(ends).map(|(word, at)| (*word, touch(*at as u64)));
                 let watched = near.chain([(7, touch(drawn as u64))]).collect();
-                let line = Line { access: 3..=3, watched, open: open as u64, resolution };
+                let line = Line { access: 3..=3, observed: 4, watched, open: open as u64, resolution };
                 visits(1.0).look(&line, |_| None).unwrap()
             };
             let mut random = fastrand::Rng::with_seed(5);
@@ -390,8 +406,13 @@ mod tests {
             assert!((seen - told).abs() < 0.02, "{near:?} {resolution}: {told}, {seen} of draws");
         }
         // Close to the resolution everything does.
-        let line =
-            Line { access: 3..=3, watched: line(2_000, 2_500).to_vec(), open: 0, resolution: 50_000.0 };
+        let line = Line {
+            access: 3..=3,
+            observed: 4,
+            watched: line(2_000, 2_500).to_vec(),
+            open: 0,
+            resolution: 50_000.0,
+        };
         assert!(visits(1.0).look(&line, |_| None).is_none());
     }
 
@@ -406,7 +427,7 @@ mod tests {
                 let at = FrameId(number % 2);
                 let is_swept = at.0 == 1 && random.f64() < bound;
                 let is_bound = is_swept || random.f64() < 0.3;
-                looks.push((at, is_swept, Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 }));
+                looks.push((at, is_swept, Look { at: 1, drawn: 0, is_bound, by_chance: 0.3, is_own: true }));
             }
             // Of one line of code that uses them, by what touched them next.
             let hides = hide(looks.iter().map(|(at, _, look)| ((None, Some(*at)), look)));
@@ -427,7 +448,10 @@ mod tests {
             let is_swept = random.f64() < 0.1;
             swept += f64::from(u8::from(is_swept));
             let is_bound = is_swept || random.f64() < 0.3;
-            looks.push((FrameId(number / 3 * 2), Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 }));
+            looks.push((
+                FrameId(number / 3 * 2),
+                Look { at: 1, drawn: 0, is_bound, by_chance: 0.3, is_own: true },
+            ));
         }
         let told = hide(looks.iter().map(|(at, look)| ((Some(*at), None), look)))
             .iter()
@@ -435,7 +459,7 @@ mod tests {
             .count();
         assert!((told as f64 - swept).abs() < 50.0, "{told} of {swept}");
         // Few say what the program's are like.
-        let look = |is_bound| Look { at: 1, drawn: 0, is_bound, by_chance: 0.3 };
+        let look = |is_bound| Look { at: 1, drawn: 0, is_bound, by_chance: 0.3, is_own: true };
         let (one, other) = (look(true), look(false));
         let few = |common| {
             let at = |frame| (Some(FrameId(frame)), None);
@@ -522,7 +546,8 @@ mod tests {
             let end = |word: &u64| touched[*word as usize].map_or(Exit { at: 1 << 40, reused: false }, touch);
             let ends: Vec<(u64, Exit)> = watched.iter().map(|word| (*word, end(word))).collect();
             seen.push((first, ends.iter().map(|(_, exit)| exit.at).min().unwrap()));
-            let line = Line { access: own..=own, watched: ends, open: 0, resolution: 0.0 };
+            let line =
+                Line { access: own..=own, observed: ends.len(), watched: ends, open: 0, resolution: 0.0 };
             looks.push(visits.look(&line, |_| None));
         }
         let mut hides = hide(looks.iter().flatten().map(|look| ((None, None), look))).into_iter();

@@ -277,7 +277,7 @@ impl<'a> Study<'a> {
                 let row = locations.of_subject(subject).map(|at| at.row);
                 let mut spot_of = |context, kind| spot_of(place_of(Some(context), kind), kind_of(row));
                 let arrives = reused.map(|context| spot_of(context, reuse_kind(profile, subject)));
-                let arrival = Arrival { distance: subject.distance(), sample: subject.sample, weight };
+                let arrival = Arrival { distance: subject.distance(), sample: subject.rests_on, weight };
                 let of_use = subject.used.and_then(|row| profile.uses.get(row as usize));
                 let kind = of_use.map(|of_use| of_use.access.kind).unwrap_or_default();
                 (spot_of(subject.context, kind), subject.weight, arrives, arrival)

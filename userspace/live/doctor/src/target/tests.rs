@@ -34,10 +34,14 @@ fn refused_access_names_its_cause() {
     assert!(judge_access(refused(), false, 1000, 1000, false).found.contains("not dumpable"));
     assert!(judge_access(refused(), false, 1000, 1000, true).found.contains("security module"));
     assert_eq!(judge_access(refused(), false, 0, 0, true).mend, None);
+    assert!(may_attach(std::process::id()) && !may_attach(u32::MAX >> 1));
     // A container's root without the right to pass over the owners of files.
     let owned = judge_access(refused(), true, 0, 1000, true);
     assert!(owned.state == State::Degraded && owned.found.contains("user 1000's"), "{owned:?}");
-    assert_eq!(judge_access(Err(io::Error::from_raw_os_error(libc::EIO)), false, 0, 0, true).state, State::Unknown);
+    assert_eq!(
+        judge_access(Err(io::Error::from_raw_os_error(libc::EIO)), false, 0, 0, true).state,
+        State::Unknown
+    );
 }
 
 #[test]
