@@ -22,7 +22,7 @@ use super::Style;
 use crate::json::verdict;
 use crate::names::numbered_level;
 use crate::schema::{
-    Report,
+    Interval, Report,
     advice::{Grade, Verdict},
     cache_use::LevelUse,
     reuse::{Distance, Point, Reuse},
@@ -44,6 +44,8 @@ const TYPES_FROM: usize = 121;
 const LEAST_LOADED: f64 = 1e6;
 /// Misses of a thousand touches that print as 0 are fewer.
 const LEAST_PER_MILLE: f64 = 0.05;
+/// A quantile of distances whose interval is wider, as a factor, is not said.
+const MOST_SPREAD: f64 = 10.0;
 /// Column of the text after a label.
 const LABELLED: usize = 12;
 
@@ -385,8 +387,16 @@ impl Screen<'_> {
     /// "Half of all reuses of words come within 48 accesses, 90 % within 4.5 K accesses."
     fn distances(&self) -> Option<String> {
         let time = self.words()?.time.as_ref()?;
-        let known = |of: &Option<Distance>| of.as_ref().and_then(|distance| distance.value.finite());
-        let (median, p90) = (known(&time.median)?, known(&time.p90)?);
+        let least = time.resolution.map_or(1.0, |least| least as f64);
+        // Where half of the reuses are near, and the others far, the median is either by chance.
+        let is_sure = |ci95: &Interval| {
+            let ends = ci95[0].finite().zip(ci95[1].finite());
+            ends.is_some_and(|(low, high)| high <= MOST_SPREAD * low.max(least))
+        };
+        let known = |of: &Option<Distance>| {
+            let sure = of.as_ref().filter(|distance| distance.ci95.as_ref().is_none_or(is_sure));
+            sure.and_then(|distance| distance.value.finite())
+        };
         let within = |distance: f64| match time.unit.as_str() {
             "cpu_ns" if time.resolution.is_some_and(|least| distance < least as f64) => {
                 format!("less than {} of CPU time", duration(time.resolution.unwrap_or_default() as f64))
@@ -395,7 +405,15 @@ impl Screen<'_> {
             "accesses" if large(distance) == "1" => "1 access".to_owned(),
             unit => format!("{} {unit}", large(distance)),
         };
-        Some(format!("{}.", super::wording::reuses_within(" of words", &within(median), &within(p90))))
+        let said = match (known(&time.median), known(&time.p90)) {
+            (Some(median), Some(p90)) => {
+                super::wording::reuses_within(" of words", &within(median), &within(p90))
+            }
+            (Some(median), None) => format!("Half of all reuses of words come within {}", within(median)),
+            (None, Some(p90)) => format!("90 % of all reuses of words come within {}", within(p90)),
+            (None, None) => return None,
+        };
+        Some(format!("{said}."))
     }
 
     /// Reuse of words.

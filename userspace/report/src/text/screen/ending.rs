@@ -87,11 +87,7 @@ impl Screen<'_> {
                 }
                 true => " Four segments merged have half the intervals (locality-bpf merge".to_owned(),
             });
-            let budget = self.report.overhead.as_ref().and_then(|cost| cost.budget_percent.finite());
-            text.push_str(&match budget.filter(|budget| *budget <= 2.5) {
-                Some(budget) => format!(", or --overhead {}).", budget * 4.0),
-                None => ").".to_owned(),
-            });
+            text.push_str(").");
         }
         let doubt = self.report.windows.as_ref().and_then(|windows| windows.accesses_per_ns_factor_of_doubt);
         if let Some(doubt) = doubt.and_then(Number::finite) {
