@@ -19,6 +19,9 @@ use locality_model::{
 
 use crate::place;
 
+/// Mispredictions whose removal shortens a loop less, as a factor, do not bind it.
+const LEAST_SAVED: f64 = 1.02;
+const MISPREDICTIONS: &str = "mispredictions";
 /// Bootstrap draws.
 pub(crate) const DRAWS: usize = 200;
 const SEED: u64 = 0x10CA_10C5;
@@ -300,7 +303,10 @@ fn joined(profile: &Profile, contexts: &Contexts, known: &Known, rows: &[&SeenLo
         windows: rows.len() as u64,
         iterations,
         instructions: sum(|row| row.instructions) as f64 / iterations,
-        bound_by: bound.map(|name| (name.to_owned(), saved(name))),
+        // A branch or two of a window that end foreseen runs bind nothing.
+        bound_by: bound
+            .map(|name| (name.to_owned(), saved(name)))
+            .filter(|(name, saved)| name != MISPREDICTIONS || *saved >= LEAST_SAVED),
         needs: needs(profile, contexts, rows),
         trips: (
             median.map(|(trips, _)| *trips),
