@@ -83,8 +83,8 @@ mod tests {
         // SAFETY: SIGURG has no use in the tests; the handler does nothing.
         unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) };
         begin();
-        // SAFETY: as above.
         let handler = nothing as *const () as usize;
+        // SAFETY: as above.
         unsafe { libc::signal(libc::SIGURG, handler) };
         let before = hand_over();
         assert_eq!(now(), libc::SIG_IGN);
