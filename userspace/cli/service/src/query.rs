@@ -145,7 +145,7 @@ mod tests {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
         let mut rollups = Rollups::open(folder.path()).unwrap();
         let empty = page(folder.path(), None, hour, false).unwrap_err().to_string();
-        assert!(empty.contains("give more time"), "{empty}");
+        assert!(empty.contains("start an agent"), "{empty}");
         let agent = store::Store::open(folder.path(), 1).unwrap();
         let early = page(folder.path(), None, hour, false).unwrap_err().to_string();
         assert!(early.contains("first segment has not ended"), "{early}");
