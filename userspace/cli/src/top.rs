@@ -35,6 +35,8 @@ const REST: u32 = 20;
 const FIRST: Duration = Duration::from_secs(60);
 /// Wait for a group that --filter shows, while there are others.
 const HIDDEN: Duration = Duration::from_secs(10);
+/// Most names of groups in a message.
+const LISTED: usize = 20;
 /// Longest wait for the end of an own agent.
 const END: Duration = Duration::from_secs(10);
 /// Bytes of an own agent's messages that are read.
@@ -96,9 +98,11 @@ fn print(args: &TopArgs, mut feed: Feed, mut view: View) -> Result<ExitCode> {
     loop {
         let (snapshot, rest) = feed.next(args.interval)?;
         view.take(snapshot);
-        let is_patient = !view.is_over() && started.elapsed() < HIDDEN;
-        if let Some(groups) = view.hidden().filter(|_| printed == 0 && !is_patient) {
-            let groups = groups.into_iter().take(20).collect::<Vec<_>>().join(", ");
+        if printed == 0
+            && (view.is_over() || started.elapsed() >= HIDDEN)
+            && let Some(groups) = view.hidden()
+        {
+            let groups = groups.into_iter().take(LISTED).collect::<Vec<_>>().join(", ");
             bail!("no group contains the text of --filter, {}; groups: {groups}", args.filter);
         }
         // The first table waits for a group.

@@ -422,8 +422,7 @@ fn seen(used: &Use, granule: u32) -> Option<Seen> {
 
 /// Granules' touches represented by a use whose word was drawn at random among those of its access.
 fn granules(access: &Access, address: u64, granule: u32) -> f64 {
-    let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
-    let words = (last / 8 - access.address / 8 + 1) as f64;
+    let words = (last_byte(access) / 8 - access.address / 8 + 1) as f64;
     // An address outside of its access (a damaged file) stands for one granule.
     let touched = touched(access, address, granule.max(8).into());
     touched.map_or(1.0, |(low, high)| words / (high / 8 - low / 8 + 1) as f64)
@@ -431,10 +430,13 @@ fn granules(access: &Access, address: u64, granule: u32) -> f64 {
 
 /// First and last byte that an access touches of the granule of an address.
 fn touched(access: &Access, address: u64, granule: u64) -> Option<(u64, u64)> {
-    let last = access.address.saturating_add(u64::from(access.size.max(1)) - 1);
     let line = address / granule * granule;
-    let (low, high) = (line.max(access.address), line.saturating_add(granule - 1).min(last));
+    let (low, high) = (line.max(access.address), line.saturating_add(granule - 1).min(last_byte(access)));
     (low <= high).then_some((low, high))
+}
+
+fn last_byte(access: &Access) -> u64 {
+    access.address.saturating_add(u64::from(access.size.max(1)) - 1)
 }
 
 #[cfg(test)]

@@ -51,10 +51,12 @@ pub fn page(folder: &Path, group: Option<&str>, since: Duration, is_json: bool) 
                 "there is no group {group} in {place} since then; groups: {groups} (--since goes further back)"
             );
         }
-        if store::agent(folder).is_some() && rollups.since(0)?.is_empty() {
-            bail!("the agent's first segment has not ended: try again after its --window (by default 5m)");
-        }
         if rollups.since(0)?.is_empty() {
+            if store::agent(folder).is_some() {
+                bail!(
+                    "the agent's first segment has not ended: try again after its --window (by default 5m)"
+                );
+            }
             bail!(
                 "there are no rollups in {place}: start an agent, which also reads segments that stand there"
             );

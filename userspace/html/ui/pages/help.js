@@ -41,7 +41,8 @@ const WORDS = [
   ['weak', 'Seen at most three times: look for more evidence, or trace for longer.'],
   [
     'sample, pause',
-    'A clock pauses a thread for about a millisecond; its next instructions are emulated on a private copy of its memory.',
+    'A clock pauses a thread for about a millisecond; '
+      + 'its next instructions are emulated on a private copy of its memory.',
   ],
   ['watchpoint', 'A debug register of the processor that reports the next touch of a word.'],
   ['withdrawn', 'A watchpoint that was needed elsewhere before its word was touched again.'],

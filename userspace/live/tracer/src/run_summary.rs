@@ -357,8 +357,8 @@ impl RunSummary<'_> {
                 |slower| format!("while one is armed, this program loses time at {slower}"),
             );
             notices.push(format!(
-                "To keep the budget, watchpoints were withdrawn early ({withdrawn} of {armed}), or uses not watched ({unaffordable}): \
-                 {why}. --overhead allows more."
+                "To keep the budget, watchpoints were withdrawn early ({withdrawn} of {armed}), or uses not \
+                 watched ({unaffordable}): {why}. --overhead allows more."
             ));
         }
         let brief = get(&self.costs.stop.brief);
@@ -406,8 +406,9 @@ impl RunSummary<'_> {
         (used > budget.share * OVER).then(|| {
             let limit = own_limit(budget.share * 100.0, self.plan.steps_aside);
             format!(
-                "This tool used {:.2} % of the time of all processors, more than the {limit}: starting a trace \
-                 and reading debug information cost the same however few samples come. A longer trace makes it less.",
+                "This tool used {:.2} % of the time of all processors, more than the {limit}: starting a \
+                 trace and reading debug information cost the same however few samples come. A longer \
+                 trace makes it less.",
                 used * 100.0
             )
         })

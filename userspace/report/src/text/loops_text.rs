@@ -29,8 +29,8 @@ impl super::Page<'_> {
             ("Loops by CPU time", "(cycles of an iteration; core: if all lines were in the first cache)"),
             &table(loops, self.options.top, WIDTH),
             "Strides are bytes from one execution to the next, outer ones from one run of the loop to the \
-             next. Chased: the address was loaded by the same instruction; indexed: by another load of the loop. \
-             New lines are lines of 64 bytes that a window shows for the first time.",
+             next. Chased: the address was loaded by the same instruction; indexed: by another load of the \
+             loop. New lines are lines of 64 bytes that a window shows for the first time.",
         );
     }
 

@@ -25,9 +25,9 @@ use std::collections::BTreeMap;
 
 use locality_model::{FrameId, Profile};
 
-use super::parts::{Line, Part, TOGETHER};
+use super::parts::{End, Line, Part, TOGETHER};
 use super::{Exit, Followed, Subject, earlier};
-use crate::calling_context::{ContextId, Contexts};
+use crate::calling_context::Contexts;
 
 /// Donors at a line of code below which nothing is taken from them.
 const FEWEST: usize = 3;
@@ -61,7 +61,7 @@ struct Donor {
     /// The companion's word, counted from the first word of the access.
     offset: i64,
     /// The companion's end.
-    end: (Followed, Option<ContextId>, u32),
+    end: End,
     /// From the use to the end of the companion's watch, in nanoseconds.
     watched_ns: u64,
 }
@@ -180,7 +180,7 @@ fn choose<'a>(
 
 /// The donor's observation as one of a line whose own word ended as given, used at `from_ns`, and open up
 /// to `open` accesses.
-fn given(donor: &Donor, own: Followed, open: u64, from_ns: u64) -> (Followed, Option<ContextId>, u32) {
+fn given(donor: &Donor, own: Followed, open: u64, from_ns: u64) -> End {
     let (end, context, row) = donor.end;
     let (at, own_at) = (end.exit.at as f64, donor.own.at.max(1) as f64);
     let is_together = end.exit.reused && donor.own.reused && (at / own_at).ln().abs() < TOGETHER.ln_1p();

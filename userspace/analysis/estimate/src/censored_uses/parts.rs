@@ -96,12 +96,15 @@ impl Line {
     }
 }
 
+/// A watched word's end: the watch's observation, the context of the reuse, the watch's row.
+pub(super) type End = (Followed, Option<ContextId>, u32);
+
 /// A line watched in part.
 pub(super) struct Part {
     /// Observations.
     pub line: Line,
-    /// Of each watched word: the watch's observation, the context of the reuse, the watch's row.
-    pub ends: Vec<(Followed, Option<ContextId>, u32)>,
+    /// Of each watched word.
+    pub ends: Vec<End>,
 }
 
 /// Evidence of a touched drawn word about unwatched words.

@@ -1,7 +1,7 @@
 //! Number of samples in support of an estimate at a distance, and the least width of the interval.
 
 use crate::censored_uses::Subject;
-use crate::interval_estimate::wilson;
+use crate::interval_estimate::{effective_size, wilson};
 
 use super::Z;
 
@@ -62,13 +62,11 @@ impl Basis {
     /// Kish's number of watches that were not withdrawn before a distance; watches that rest on one
     /// sample are one.
     fn watched(&self, distance: f64) -> f64 {
-        let (mut sum, mut squares) = (0.0, 0.0);
-        for together in self.watches.chunk_by(|(a, ..), (b, ..)| a == b) {
+        let weight = |together: &[(u32, f64, f64)]| {
             let known = together.iter().filter(|(_, known, _)| *known >= distance);
-            let weight: f64 = known.map(|(.., weight)| weight).sum();
-            (sum, squares) = (sum + weight, squares + weight * weight);
-        }
-        if squares > 0.0 { sum * sum / squares } else { 0.0 }
+            known.map(|(.., weight)| weight).sum()
+        };
+        effective_size(self.watches.chunk_by(|(a, ..), (b, ..)| a == b).map(weight))
     }
 
     /// Wilson's interval for a share at a distance and beyond: of the samples within the

@@ -19,8 +19,8 @@ impl Screen<'_> {
                 Some(why) => why.as_str(),
                 None if report.advice.is_some() => "No change would save much.",
                 None => {
-                    "Not known: this profile has no loops. It is of an earlier version, or no window was taken: \
-                     `locality-bpf doctor -p PID` names a missing right."
+                    "Not known: this profile has no loops. It is of an earlier version, or no window was \
+                     taken: `locality-bpf doctor -p PID` names a missing right."
                 }
             };
             return self.labelled("What to do", text, Paint::Bold);
